@@ -1,0 +1,1 @@
+"""The open contract between hosts and targets."""

@@ -1,0 +1,1 @@
+"""What a host uses: the initiator and the hint interface."""

@@ -1,0 +1,1 @@
+"""prestage: an NVMe-over-TCP storage target that anticipates."""

@@ -1,0 +1,1 @@
+"""The target: control plane, subsystems, admin commands, CLI."""

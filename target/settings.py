@@ -1,0 +1,115 @@
+"""What can be configured, with its defaults; the TOML file and the command line both end here.
+
+Sizes in these structures are bytes, times are seconds unless the name says otherwise. The
+configuration reader (`prestage.target.config`) turns "4G" and the like into numbers, and names the
+file and the field's path when something is wrong.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_NQN = "nqn.2026-11.io.prestage:default"
+DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all settings: immutable, and unknown fields are errors."""
+
+
+class ListenerSettings(Settings):
+    """An address to listen on. Port 0 takes a free one."""
+
+    address: str = "127.0.0.1"
+    port: int = 4420
+
+
+class NamespaceSettings(Settings):
+    """A namespace and the medium below it (`csrc/media.h`, ps_media_open)."""
+
+    path: str = ""
+    """Backing file or block device; empty for `media = "ram"`."""
+    nsid: int = 0
+    """0: the lowest free one."""
+    size: int = 0
+    """0: what the backing file or device has. A missing file is created when a size is given."""
+    block: int = 4096
+    media: str = "file"
+    """file, ram or model."""
+    media_options: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    """Options of the medium: engine, direct, depth; seed, read_us, bandwidth, ..."""
+    faults: list[str] = msgspec.field(default_factory=list)
+    """Fault wrappers, outermost first, as in ps_media_open: "delay:read_us=100"."""
+    write_policy: str = "back"
+    """back or through."""
+    read_only: bool = False
+    uuid: str = ""
+    """Empty: made once and kept beside the backing file's identity."""
+    nguid: str = ""
+
+
+class SubsystemSettings(Settings):
+    """An NVM subsystem: who may connect, and what is in it."""
+
+    nqn: str = DEFAULT_NQN
+    serial: str = ""
+    """Empty: made once and kept. At most 20 ASCII characters."""
+    model: str = "prestage"
+    hosts: list[str] = msgspec.field(default_factory=list)
+    """Host NQNs that may connect."""
+    allow_any_host: bool | None = None
+    """None: any host while `hosts` is empty."""
+    namespaces: list[NamespaceSettings] = msgspec.field(default_factory=list)
+    max_namespaces: int = 256
+
+
+class TierSettings(Settings):
+    """The DRAM tier."""
+
+    size: int = 512 << 20
+    slot: int = 64 << 10
+    dirty_percent: int = 30
+    writeback_s: float = 1.0
+    huge_pages: bool = True
+
+
+class LimitSettings(Settings):
+    """What bounds memory and time."""
+
+    connections: int = 1024
+    io_queues: int = 128
+    """Per controller."""
+    queue_depth: int = 128
+    max_transfer: int = 1 << 20
+    in_capsule: int = 8192
+    handshake_s: float = 10.0
+    stop_s: float = 30.0
+    """SIGTERM: drain and flush within this time."""
+    discovery_keep_alive_s: float = 120.0
+
+
+class TransportSettings(Settings):
+    """The NVMe/TCP transport."""
+
+    header_digest: bool = True
+    data_digest: bool = True
+    success: bool = False
+    """SUCCESS in C2HData also while SQ flow control is enabled."""
+    poll_us: int = 0
+
+
+class TargetSettings(Settings):
+    """Everything."""
+
+    listeners: list[ListenerSettings] = msgspec.field(default_factory=lambda: [ListenerSettings()])
+    subsystems: list[SubsystemSettings] = msgspec.field(default_factory=list)
+    tier: TierSettings = msgspec.field(default_factory=TierSettings)
+    limits: LimitSettings = msgspec.field(default_factory=LimitSettings)
+    transport: TransportSettings = msgspec.field(default_factory=TransportSettings)
+    reactors: int = 1
+    cpus: list[int] = msgspec.field(default_factory=list)
+    """Reactor n is pinned to cpus[n]; empty: not pinned."""
+    state_directory: str = "var"
+    """Identities, control socket, and embedded backing files."""
+    control_socket: str = ""
+    """Empty: prestage.sock in the state directory."""
