@@ -24,8 +24,8 @@
 #define PS_MAX_VOLUMES 1024
 
 struct ps_core_config {
-  uint32_t reactor_count; /* 1 to PS_MAX_REACTORS */
-  int32_t cpus[64];       /* reactor n is pinned to cpus[n]; -1: not pinned */
+  uint32_t reactor_count;   /* 1 to PS_MAX_REACTORS */
+  int32_t cpus[64];         /* reactor n is pinned to cpus[n]; -1: not pinned */
   uint32_t max_connections;
   uint32_t queue_depth;     /* entries of a queue at most (MQES + 1), 16 to 4096 */
   uint32_t max_transfer;    /* MDTS in bytes, a power of two times 4096 */
@@ -39,47 +39,47 @@ struct ps_core_config {
   uint32_t dirty_percent;   /* dirty share of the tier at most */
   uint64_t writeback_age_ns;
   uint64_t handshake_timeout_ns; /* ICReq and Connect must be complete by then */
-  uint64_t poll_ns;              /* busy-poll this long before sleeping; 0: sleep at once */
+  uint64_t poll_ns;         /* busy-poll this long before sleeping; 0: sleep at once */
 };
 
 enum ps_notice_kind {
-  PS_NOTICE_COMMAND = 1,  /* answer it with ps_core_answer; entry = SQE, data = host data */
-  PS_NOTICE_CLOSED = 2,   /* the connection is gone and nothing of it is left; id is free again */
-  PS_NOTICE_QUIET = 3,    /* ps_core_quiesce: no I/O command of the connection is under way */
-  PS_NOTICE_ABORTED = 4,  /* ps_core_abort: result 1 = ended with 0/07, 0 = not found or too late */
-  PS_NOTICE_IO_ERROR = 5, /* an I/O command ended in error (lossy): entry, status, lba, nsid */
-  PS_NOTICE_UNMAPPED = 6, /* ps_core_unmap: the last command on the namespace has ended */
-  PS_NOTICE_FLUSHED = 7,  /* ps_core_volume_flush: result = 0 or an errno */
+  PS_NOTICE_COMMAND = 1,   /* answer it with ps_core_answer; entry = SQE, data = host data */
+  PS_NOTICE_CLOSED = 2,    /* the connection is gone and nothing of it is left; id is free again */
+  PS_NOTICE_QUIET = 3,     /* ps_core_quiesce: no I/O command of the connection is under way */
+  PS_NOTICE_ABORTED = 4,   /* ps_core_abort: result 1 = ended with 0/07, 0 = not found or too late */
+  PS_NOTICE_IO_ERROR = 5,  /* an I/O command ended in error (lossy): entry, status, lba, nsid */
+  PS_NOTICE_UNMAPPED = 6,  /* ps_core_unmap: the last command on the namespace has ended */
+  PS_NOTICE_FLUSHED = 7,   /* ps_core_volume_flush: result = 0 or an errno */
   PS_NOTICE_VOLUME_CLOSED = 8, /* ps_core_volume_close: result = 0 or an errno, lba = bytes lost */
   PS_NOTICE_VOLUME_HEALTH = 9  /* deferred writes of a volume began to fail (result = errno) or
                                   succeed again (result = 0) */
 };
 
 struct ps_notice {
-  uint32_t kind;       /* enum ps_notice_kind */
-  uint32_t connection; /* COMMAND to ABORTED, IO_ERROR */
-  uint32_t slot;       /* COMMAND */
-  uint32_t cookie;     /* QUIET, ABORTED, UNMAPPED, FLUSHED, VOLUME_CLOSED: the caller's */
-  uint32_t volume;     /* FLUSHED, VOLUME_*: the volume */
-  uint32_t nsid;       /* IO_ERROR */
+  uint32_t kind;        /* enum ps_notice_kind */
+  uint32_t connection;  /* COMMAND to ABORTED, IO_ERROR */
+  uint32_t slot;        /* COMMAND */
+  uint32_t cookie;      /* QUIET, ABORTED, UNMAPPED, FLUSHED, VOLUME_CLOSED: the caller's */
+  uint32_t volume;      /* FLUSHED, VOLUME_*: the volume */
+  uint32_t nsid;        /* IO_ERROR */
   int32_t result;
-  uint16_t status;       /* IO_ERROR: the status field */
-  uint16_t qid;          /* COMMAND, IO_ERROR */
-  uint64_t lba;          /* IO_ERROR: first failing LBA */
-  uint32_t data_length;  /* COMMAND: bytes at data */
+  uint16_t status;      /* IO_ERROR: the status field */
+  uint16_t qid;         /* COMMAND, IO_ERROR */
+  uint64_t lba;         /* IO_ERROR: first failing LBA */
+  uint32_t data_length; /* COMMAND: bytes at data */
   uint32_t digest_error; /* COMMAND: the data digest did not match; answer 0/22 */
-  const uint8_t* data;   /* COMMAND: valid until ps_core_answer */
-  uint8_t entry[64];     /* COMMAND, IO_ERROR: the SQE */
+  const uint8_t *data;  /* COMMAND: valid until ps_core_answer */
+  uint8_t entry[64];    /* COMMAND, IO_ERROR: the SQE */
 };
 
 struct ps_queue_config {
-  uint32_t qid;                   /* 0: admin */
-  uint32_t sq_size;               /* entries (SQSIZE + 1) */
+  uint32_t qid;         /* 0: admin */
+  uint32_t sq_size;     /* entries (SQSIZE + 1) */
   uint32_t flow_control_disabled; /* CATTR bit 2 */
-  uint32_t controller;            /* CNTLID */
-  uint32_t subsystem;             /* index into the namespace maps */
-  uint16_t tenant;                /* small number of the host NQN */
-  uint16_t enabled;               /* I/O commands may run */
+  uint32_t controller;  /* CNTLID */
+  uint32_t subsystem;   /* index into the namespace maps */
+  uint16_t tenant;      /* small number of the host NQN */
+  uint16_t enabled;     /* I/O commands may run */
 };
 
 struct ps_connection_info {
@@ -94,11 +94,11 @@ struct ps_connection_info {
 };
 
 struct ps_volume_config {
-  const char* spec;    /* as ps_media_open */
-  uint32_t block_size; /* 512 or 4096 */
+  const char *spec;      /* as ps_media_open */
+  uint32_t block_size;   /* 512 or 4096 */
   uint32_t write_through;
   uint32_t read_only;
-  uint32_t reactor; /* which reactor owns its medium */
+  uint32_t reactor;      /* which reactor owns its medium */
 };
 
 struct ps_volume_stats {
@@ -109,9 +109,9 @@ struct ps_volume_stats {
   uint64_t errors;            /* commands that ended in a media error */
   uint64_t media_reads, media_writes, media_syncs, media_read_bytes, media_write_bytes;
   uint64_t unflushed_bytes;
-  uint32_t in_flight; /* commands */
+  uint32_t in_flight;         /* commands */
   uint32_t media_in_flight;
-  int32_t health; /* 0, or the errno of the deferred writes that fail now */
+  int32_t health;             /* 0, or the errno of the deferred writes that fail now */
   uint32_t reserved;
 };
 
@@ -141,65 +141,65 @@ struct ps_dsm_range {
 struct ps_core;
 
 /* NULL on failure, with the reason in `error`. */
-struct ps_core* ps_core_new(const struct ps_core_config* config, char* error, size_t error_size);
+struct ps_core *ps_core_new(const struct ps_core_config *config, char *error, size_t error_size);
 /* Starts the reactor threads; after daemonising. 0 or -errno. */
-int ps_core_start(struct ps_core* core);
+int ps_core_start(struct ps_core *core);
 /* Closes what is left at once, stops and joins the threads. */
-void ps_core_stop(struct ps_core* core);
-void ps_core_free(struct ps_core* core);
+void ps_core_stop(struct ps_core *core);
+void ps_core_free(struct ps_core *core);
 
 /* Readable when notices wait. ps_core_notices clears it, then fills up to `most`. */
-int ps_core_wake_fd(struct ps_core* core);
-int ps_core_notices(struct ps_core* core, struct ps_notice* notices, int most);
+int ps_core_wake_fd(struct ps_core *core);
+int ps_core_notices(struct ps_core *core, struct ps_notice *notices, int most);
 
 /* ---- connections ---- */
 
 /* Take over an accepted, non-blocking TCP socket. Returns the connection's id (never 0), or
  * -EMFILE when max_connections are open (the descriptor stays the caller's). */
-int64_t ps_core_adopt(struct ps_core* core, int fd, uint32_t reactor);
+int64_t ps_core_adopt(struct ps_core *core, int fd, uint32_t reactor);
 /* After a good Connect, before it is answered. */
-int ps_core_bind(struct ps_core* core, uint32_t connection, const struct ps_queue_config* queue);
+int ps_core_bind(struct ps_core *core, uint32_t connection, const struct ps_queue_config *queue);
 /* I/O commands may run, or end with 0/0C. Asynchronous, in order with the other calls. */
-int ps_core_enable(struct ps_core* core, uint32_t connection, bool enabled);
+int ps_core_enable(struct ps_core *core, uint32_t connection, bool enabled);
 /* The answer to a PS_NOTICE_COMMAND; `data` is copied. -ENOENT when the connection is gone. */
-int ps_core_answer(struct ps_core* core, uint32_t connection, uint32_t slot, uint16_t status,
-                   uint32_t dw0, uint32_t dw1, const uint8_t* data, uint32_t length);
+int ps_core_answer(struct ps_core *core, uint32_t connection, uint32_t slot, uint16_t status,
+                   uint32_t dw0, uint32_t dw1, const uint8_t *data, uint32_t length);
 /* Answered by PS_NOTICE_QUIET once no I/O command of the connection is under way. */
-int ps_core_quiesce(struct ps_core* core, uint32_t connection, uint32_t cookie);
+int ps_core_quiesce(struct ps_core *core, uint32_t connection, uint32_t cookie);
 /* End the command `cid` with 0/07 if it is queued or still receiving data. PS_NOTICE_ABORTED. */
-int ps_core_abort(struct ps_core* core, uint32_t connection, uint16_t cid, uint32_t cookie);
+int ps_core_abort(struct ps_core *core, uint32_t connection, uint16_t cid, uint32_t cookie);
 /* Close: `after_output` lets queued answers leave first. PS_NOTICE_CLOSED follows in any case. */
-int ps_core_close(struct ps_core* core, uint32_t connection, bool after_output);
-int ps_core_connection_info(struct ps_core* core, uint32_t connection,
-                            struct ps_connection_info* info);
+int ps_core_close(struct ps_core *core, uint32_t connection, bool after_output);
+int ps_core_connection_info(struct ps_core *core, uint32_t connection,
+                            struct ps_connection_info *info);
 
 /* ---- volumes and namespaces ---- */
 
 /* Opens the medium. Returns the volume's number, or -errno with the reason in `error`. */
-int ps_core_volume_open(struct ps_core* core, const struct ps_volume_config* config, char* error,
+int ps_core_volume_open(struct ps_core *core, const struct ps_volume_config *config, char *error,
                         size_t error_size);
-int ps_core_volume_limits(struct ps_core* core, uint32_t volume, struct ps_media_limits* limits);
-int ps_core_volume_resize(struct ps_core* core, uint32_t volume, uint64_t size);
-int ps_core_volume_flush(struct ps_core* core, uint32_t volume, uint32_t cookie);
+int ps_core_volume_limits(struct ps_core *core, uint32_t volume, struct ps_media_limits *limits);
+int ps_core_volume_resize(struct ps_core *core, uint32_t volume, uint64_t size);
+int ps_core_volume_flush(struct ps_core *core, uint32_t volume, uint32_t cookie);
 /* Flush (not when `abandon`), then close the medium. Unmap its namespaces first. */
-int ps_core_volume_close(struct ps_core* core, uint32_t volume, bool abandon, uint32_t cookie);
-int ps_core_volume_control(struct ps_core* core, uint32_t volume, const char* kind,
-                           const char* verb, char* error, size_t error_size);
-int ps_core_volume_get_stats(struct ps_core* core, uint32_t volume, struct ps_volume_stats* stats);
+int ps_core_volume_close(struct ps_core *core, uint32_t volume, bool abandon, uint32_t cookie);
+int ps_core_volume_control(struct ps_core *core, uint32_t volume, const char *kind,
+                           const char *verb, char *error, size_t error_size);
+int ps_core_volume_get_stats(struct ps_core *core, uint32_t volume, struct ps_volume_stats *stats);
 /* The most recent ranges, oldest first; returns how many. */
-int ps_core_volume_dsm_ranges(struct ps_core* core, uint32_t volume, struct ps_dsm_range* ranges,
+int ps_core_volume_dsm_ranges(struct ps_core *core, uint32_t volume, struct ps_dsm_range *ranges,
                               int most);
-int ps_core_map(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_t volume);
+int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t volume);
 /* New commands on it end with 0/0B at once; PS_NOTICE_UNMAPPED when the last one has ended. */
-int ps_core_unmap(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_t cookie);
+int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t cookie);
 
 /* ---- statistics ---- */
 
-void ps_core_get_stats(struct ps_core* core, struct ps_core_stats* stats);
-int ps_core_reactor_stats(struct ps_core* core, uint32_t reactor, struct ps_core_stats* stats);
-void ps_core_tier_stats(struct ps_core* core, struct ps_tier_stats* stats);
+void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats);
+int ps_core_reactor_stats(struct ps_core *core, uint32_t reactor, struct ps_core_stats *stats);
+void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats);
 /* As ps_tier_set_values: 8 classes by 32 age bins. */
-void ps_core_set_values(struct ps_core* core, const float* values);
+void ps_core_set_values(struct ps_core *core, const float *values);
 /* cffi: end */
 
 #endif

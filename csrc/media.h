@@ -16,35 +16,35 @@
 enum ps_media_op {
   PS_MEDIA_READ = 1,
   PS_MEDIA_WRITE = 2,
-  PS_MEDIA_SYNC = 3,    /* all completed writes are durable when it completes */
-  PS_MEDIA_DISCARD = 4, /* contents become zeros or stay; a hint to the medium */
-  PS_MEDIA_ZERO = 5,    /* contents become zeros */
-  PS_MEDIA_PREFETCH = 6 /* as READ, but nobody waits: a model or device may put it last */
+  PS_MEDIA_SYNC = 3,     /* all completed writes are durable when it completes */
+  PS_MEDIA_DISCARD = 4,  /* contents become zeros or stay; a hint to the medium */
+  PS_MEDIA_ZERO = 5,     /* contents become zeros */
+  PS_MEDIA_PREFETCH = 6  /* as READ, but nobody waits: a model or device may put it last */
 };
 
 /* One operation. `buffer` is aligned to 4096 and `offset`, `length` to the medium's block size.
  * The memory of the request is the caller's until `done` is called, once, from any thread. */
 struct ps_media_request {
-  struct ps_media_request* next; /* for whoever holds it */
-  struct ps_media_request* previous;
+  struct ps_media_request *next; /* for whoever holds it */
+  struct ps_media_request *previous;
   uint32_t op;     /* enum ps_media_op */
   uint32_t length; /* bytes */
   uint64_t offset; /* bytes */
-  uint8_t* buffer;
-  int32_t error;   /* set before `done`: 0 or an errno. A short transfer is EIO */
+  uint8_t *buffer;
+  int32_t error;  /* set before `done`: 0 or an errno. A short transfer is EIO */
   uint32_t ticket; /* the caller's own */
-  void* owner;     /* the caller's own */
-  void (*done)(struct ps_media_request* request);
-  uint64_t due_ns;                /* the medium's own */
-  uint64_t state;                 /* the medium's own */
-  struct ps_media_request* inner; /* the medium's own */
+  void *owner;     /* the caller's own */
+  void (*done)(struct ps_media_request *request);
+  uint64_t due_ns; /* the medium's own */
+  uint64_t state;  /* the medium's own */
+  struct ps_media_request *inner; /* the medium's own */
 };
 
 struct ps_media_limits {
-  uint64_t size;               /* bytes */
-  uint32_t block_size;         /* alignment of offsets and lengths, bytes */
-  uint32_t queue_depth;        /* requests under way at most; a caller never submits more */
-  uint32_t warnings;           /* enum ps_media_warning bits: what was found on opening */
+  uint64_t size;        /* bytes */
+  uint32_t block_size;  /* alignment of offsets and lengths, bytes */
+  uint32_t queue_depth; /* requests under way at most; a caller never submits more */
+  uint32_t warnings;    /* enum ps_media_warning bits: what was found on opening */
   uint32_t has_volatile_cache; /* 1: SYNC means something */
   uint32_t is_rotational;
 };
@@ -71,51 +71,51 @@ struct ps_media;
  * what was wrong, where in the spec, and what was expected. The backing file is locked exclusively
  * (an open-file-description lock, F_OFD_SETLK; "is in use by another target"). Returns NULL on
  * failure. Call ps_media_start in the owner's thread before the first submission. */
-struct ps_media* ps_media_open(const char* spec, char* error, size_t error_size);
-void ps_media_get_limits(struct ps_media* media, struct ps_media_limits* limits);
+struct ps_media *ps_media_open(const char *spec, char *error, size_t error_size);
+void ps_media_get_limits(struct ps_media *media, struct ps_media_limits *limits);
 /* In the owner's thread: makes the ring (SINGLE_ISSUER) or the threads. 0 or an errno; a forbidden
  * io_uring is no error but a warning bit. */
-int ps_media_start(struct ps_media* media);
+int ps_media_start(struct ps_media *media);
 /* Hand over `request`; nothing is promised to be under way until ps_media_kick. */
-void ps_media_submit(struct ps_media* media, struct ps_media_request* request);
-void ps_media_kick(struct ps_media* media);
+void ps_media_submit(struct ps_media *media, struct ps_media_request *request);
+void ps_media_kick(struct ps_media *media);
 /* Reap: calls `done` of what has ended (media with own threads call it from those). Returns how
  * many it reaped. */
-int ps_media_poll(struct ps_media* media, uint64_t now_ns);
+int ps_media_poll(struct ps_media *media, uint64_t now_ns);
 /* A descriptor that becomes readable when ps_media_poll has something to do, or -1; and the time at
  * which it has although the descriptor says nothing (UINT64_MAX: never). */
-int ps_media_wait_fd(struct ps_media* media);
-uint64_t ps_media_next_time(struct ps_media* media);
+int ps_media_wait_fd(struct ps_media *media);
+uint64_t ps_media_next_time(struct ps_media *media);
 /* Re-read the size of what is below (a grown block device), or change it (a file). 0 or -errno. */
-int ps_media_resize(struct ps_media* media, uint64_t size);
+int ps_media_resize(struct ps_media *media, uint64_t size);
 /* Fault wrappers: reach the wrapper called `kind` in the chain. `verb`: "release" (stall), "arm"
- * (error, stall: starts matching again), "cut" (powercut: drop, reorder, tear by seed, then
- * continue as after power-on), "set key=value". 0 or -errno with text in `error`. Any thread. */
-int ps_media_control(struct ps_media* media, const char* kind, const char* verb, char* error,
+ * (error, stall: starts matching again), "cut" (powercut: drop, reorder, tear by seed, then continue
+ * as after power-on), "set key=value". 0 or -errno with text in `error`. Any thread. */
+int ps_media_control(struct ps_media *media, const char *kind, const char *verb, char *error,
                      size_t error_size);
 /* Ends threads and ring, unlocks. Requests under way must have ended, or are abandoned when
  * `abandon` (a stalled medium at exit). */
-void ps_media_close(struct ps_media* media, bool abandon);
+void ps_media_close(struct ps_media *media, bool abandon);
 /* cffi: end */
 
 /* What a kind provides (media/NAME.c); wrappers hold the medium below. */
 struct ps_media_kind {
-  const char* name;
-  void (*get_limits)(struct ps_media* media, struct ps_media_limits* limits);
-  int (*start)(struct ps_media* media);
-  void (*submit)(struct ps_media* media, struct ps_media_request* request);
-  void (*kick)(struct ps_media* media);
-  int (*poll)(struct ps_media* media, uint64_t now_ns);
-  int (*wait_fd)(struct ps_media* media);
-  uint64_t (*next_time)(struct ps_media* media);
-  int (*resize)(struct ps_media* media, uint64_t size);
-  int (*control)(struct ps_media* media, const char* verb, char* error, size_t error_size);
-  void (*close)(struct ps_media* media, bool abandon);
+  const char *name;
+  void (*get_limits)(struct ps_media *media, struct ps_media_limits *limits);
+  int (*start)(struct ps_media *media);
+  void (*submit)(struct ps_media *media, struct ps_media_request *request);
+  void (*kick)(struct ps_media *media);
+  int (*poll)(struct ps_media *media, uint64_t now_ns);
+  int (*wait_fd)(struct ps_media *media);
+  uint64_t (*next_time)(struct ps_media *media);
+  int (*resize)(struct ps_media *media, uint64_t size);
+  int (*control)(struct ps_media *media, const char *verb, char *error, size_t error_size);
+  void (*close)(struct ps_media *media, bool abandon);
 };
 
 struct ps_media {
-  const struct ps_media_kind* kind;
-  struct ps_media* below; /* wrappers only */
+  const struct ps_media_kind *kind;
+  struct ps_media *below; /* wrappers only */
 };
 
 #endif

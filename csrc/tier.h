@@ -26,39 +26,39 @@
 
 /* cffi: begin */
 struct ps_tier_config {
-  uint32_t frame_count;      /* slots of DRAM */
-  uint32_t slot_size;        /* bytes, power of two, 16 KiB to 2 MiB */
-  uint32_t extent_count;     /* tracked extents at most (>= frame_count) */
-  uint32_t dirty_limit;      /* dirty + flushing frames at most */
-  uint32_t volume_count;     /* volumes at most */
-  uint64_t unsynced_age_ns;  /* a sync is wanted when written units wait longer than this */
+  uint32_t frame_count;   /* slots of DRAM */
+  uint32_t slot_size;     /* bytes, power of two, 16 KiB to 2 MiB */
+  uint32_t extent_count;  /* tracked extents at most (>= frame_count) */
+  uint32_t dirty_limit;   /* dirty + flushing frames at most */
+  uint32_t volume_count;  /* volumes at most */
+  uint64_t unsynced_age_ns; /* a sync is wanted when written units wait longer than this */
   uint64_t writeback_age_ns; /* dirty units are written at latest after this */
-  uint64_t retry_ns; /* first back-off after a failed write or sync; doubles up to 64 times */
-  uint8_t* frames;   /* frame_count * slot_size bytes, or NULL: no payload */
+  uint64_t retry_ns;      /* first back-off after a failed write or sync; doubles up to 64 times */
+  uint8_t *frames;        /* frame_count * slot_size bytes, or NULL: no payload */
 };
 
 enum ps_tier_result {
-  PS_TIER_DONE = 0, /* done (and, for a read, pinned) */
-  PS_TIER_WAIT = 1, /* the waiter is queued; try again when it is woken */
-  PS_TIER_ERROR = 2 /* see waiter->error: an errno */
+  PS_TIER_DONE = 0,      /* done (and, for a read, pinned) */
+  PS_TIER_WAIT = 1,      /* the waiter is queued; try again when it is woken */
+  PS_TIER_ERROR = 2      /* see waiter->error: an errno */
 };
 
 /* One per command, embedded by the caller; in at most one queue at a time. */
 struct ps_tier_waiter {
-  struct ps_tier_waiter* next;
-  struct ps_tier_waiter* previous;
-  uint64_t sequence; /* flush: what it waits for */
-  int32_t error;     /* errno of the fill or flush that failed, 0 else */
-  uint32_t owner;    /* the caller's own: which reactor to wake */
-  uint32_t state;    /* the tier's own */
-  uint32_t volume;   /* the tier's own */
+  struct ps_tier_waiter *next;
+  struct ps_tier_waiter *previous;
+  uint64_t sequence;     /* flush: what it waits for */
+  int32_t error;         /* errno of the fill or flush that failed, 0 else */
+  uint32_t owner;        /* the caller's own: which reactor to wake */
+  uint32_t state;        /* the tier's own */
+  uint32_t volume;       /* the tier's own */
 };
 
 enum ps_tier_op { PS_TIER_READ = 1, PS_TIER_WRITE = 2, PS_TIER_SYNC = 3 };
 
 /* Work for a medium. */
 struct ps_tier_action {
-  uint32_t op; /* enum ps_tier_op */
+  uint32_t op;           /* enum ps_tier_op */
   uint32_t volume;
   uint64_t offset;       /* bytes into the volume */
   uint32_t length;       /* bytes; 0 for a sync */
@@ -69,7 +69,7 @@ struct ps_tier_action {
 };
 
 struct ps_tier_stats {
-  uint64_t read_hits, read_misses; /* extents of reads */
+  uint64_t read_hits, read_misses;            /* extents of reads */
   uint64_t fills, fill_errors;
   uint64_t writebacks, writeback_errors;
   uint64_t syncs, sync_errors;
@@ -81,36 +81,36 @@ struct ps_tier_stats {
 
 struct ps_tier;
 
-struct ps_tier* ps_tier_new(const struct ps_tier_config* config);
-void ps_tier_free(struct ps_tier* tier);
+struct ps_tier *ps_tier_new(const struct ps_tier_config *config);
+void ps_tier_free(struct ps_tier *tier);
 
 /* Volumes: `volume` is a small number the caller chooses. `tenant` defaults per access. */
-int ps_tier_volume_add(struct ps_tier* tier, uint32_t volume, uint64_t size, uint32_t block_size);
+int ps_tier_volume_add(struct ps_tier *tier, uint32_t volume, uint64_t size, uint32_t block_size);
 /* Growth or shrink: extents beyond a smaller size are dropped, dirty or not. */
-int ps_tier_volume_resize(struct ps_tier* tier, uint32_t volume, uint64_t size);
+int ps_tier_volume_resize(struct ps_tier *tier, uint32_t volume, uint64_t size);
 /* Drops everything of the volume. -EBUSY while frames are pinned or media work is under way. */
-int ps_tier_volume_remove(struct ps_tier* tier, uint32_t volume);
+int ps_tier_volume_remove(struct ps_tier *tier, uint32_t volume);
 
 /* How many frames commands may hold at once (pins and fresh frames), in FIFO order: a command
  * reserves for all its extents before it starts, so holders never wait for one another. */
-int ps_tier_reserve(struct ps_tier* tier, uint32_t frames, struct ps_tier_waiter* waiter);
-void ps_tier_unreserve(struct ps_tier* tier, uint32_t frames);
+int ps_tier_reserve(struct ps_tier *tier, uint32_t frames, struct ps_tier_waiter *waiter);
+void ps_tier_unreserve(struct ps_tier *tier, uint32_t frames);
 
 /* Read `length` bytes at `offset` (within one extent). DONE: *frame is pinned (one reference) and
  * holds them at offset % slot_size. WAIT: a fill is under way. `once`: do not keep (AF = 6).
  * `waiter` may be NULL: start the fill and do not wait (returns WAIT). */
-int ps_tier_read(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter* waiter,
-                 uint32_t* frame);
+int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter *waiter,
+                 uint32_t *frame);
 
 /* Prestage: bring the range in (within one extent) at the lowest class; never evicts anything
  * dearer than `value_class`. True when media work was started or nothing was missing. */
-bool ps_tier_hydrate(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+bool ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                      uint32_t length, uint16_t tenant, uint32_t value_class);
 
 /* A fresh frame for a write that is arriving (one reference, seen by nobody). */
-int ps_tier_fresh(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_waiter* waiter,
-                  uint32_t* frame);
+int ps_tier_fresh(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter,
+                  uint32_t *frame);
 
 /* Publish bytes [offset, offset + length) (one extent) that stand in the fresh `frame` at offset %
  * slot_size. Whole units need nothing else; a partial unit is completed from the medium first
@@ -119,59 +119,59 @@ int ps_tier_fresh(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_waiter* 
  * of the rest failed; the reference is kept.
  * Write-through is publish, then ps_tier_flush of the range without sync; FUA the same with sync.
  */
-int ps_tier_publish(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                     uint32_t length, uint16_t tenant, uint32_t frame,
-                    struct ps_tier_waiter* waiter);
+                    struct ps_tier_waiter *waiter);
 
 /* Compare-and-write and friends: the units of the range as zeros (whole units at once, partial
  * units through a fill first: WAIT, then call again). No frame is needed from the caller. */
-int ps_tier_zero(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                 uint32_t length, uint16_t tenant, struct ps_tier_waiter* waiter);
+int ps_tier_zero(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                 uint32_t length, uint16_t tenant, struct ps_tier_waiter *waiter);
 
 /* Forget the units of the range, dirty or not (the caller clears them on the medium next, and
  * keeps commands away meanwhile): whole units only. WAIT while media work is under way in the
  * range, then call again. */
-int ps_tier_drop(struct ps_tier* tier, uint32_t volume, uint64_t offset, uint64_t length,
-                 struct ps_tier_waiter* waiter);
+int ps_tier_drop(struct ps_tier *tier, uint32_t volume, uint64_t offset, uint64_t length,
+                 struct ps_tier_waiter *waiter);
 
 /* The caller wrote to the medium itself: the next flush of the volume must sync. */
-void ps_tier_wrote(struct ps_tier* tier, uint64_t now_ns, uint32_t volume);
+void ps_tier_wrote(struct ps_tier *tier, uint64_t now_ns, uint32_t volume);
 
 /* Write everything of [offset, offset + length) that is dirty now to the medium, and then, when
  * `sync`, sync it. The whole volume: offset 0, length UINT64_MAX. First call with waiter->sequence
  * == 0; WAIT, then call again on waking until DONE or ERROR. A failure of any write or sync under
  * way, or outstanding from before, gives ERROR once to each caller; the data stays dirty. */
-int ps_tier_flush(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                  uint64_t length, bool sync, struct ps_tier_waiter* waiter);
+int ps_tier_flush(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                  uint64_t length, bool sync, struct ps_tier_waiter *waiter);
 
 /* References: a pin of a frame (reads, sends) or a fresh frame that is not published. */
-void ps_tier_reference(struct ps_tier* tier, uint32_t frame);
-void ps_tier_release(struct ps_tier* tier, uint64_t now_ns, uint32_t frame);
+void ps_tier_reference(struct ps_tier *tier, uint32_t frame);
+void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame);
 
 /* A waiter leaves whatever queue it is in (a command that was aborted). */
-void ps_tier_forget(struct ps_tier* tier, struct ps_tier_waiter* waiter);
+void ps_tier_forget(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 
 /* Media work to start now, one at a time; false when there is none. */
-bool ps_tier_next_action(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_action* action);
+bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_action *action);
 /* ... and its end: `error` is 0 or an errno. */
-void ps_tier_complete(struct ps_tier* tier, uint64_t now_ns, uint32_t ticket, int32_t error);
+void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error);
 /* Waiters to wake, one at a time; NULL when there is none. */
-struct ps_tier_waiter* ps_tier_next_woken(struct ps_tier* tier);
+struct ps_tier_waiter *ps_tier_next_woken(struct ps_tier *tier);
 /* When ps_tier_next_action may have work although nothing completes (UINT64_MAX: never). */
-uint64_t ps_tier_next_time(const struct ps_tier* tier);
+uint64_t ps_tier_next_time(const struct ps_tier *tier);
 
 /* The value tables: worth of (class, age bin), lower is evicted first. 8 classes by 32 bins of
  * age, bin b holding ages in [2^b, 2^(b+1)) ms. Default: LRU for every class. Copied. */
-void ps_tier_set_values(struct ps_tier* tier, const float* values);
+void ps_tier_set_values(struct ps_tier *tier, const float *values);
 
 /* Residency of a range: how many of its units are valid. */
-uint32_t ps_tier_residency(const struct ps_tier* tier, uint32_t volume, uint64_t offset,
-                           uint64_t length, uint32_t* units);
+uint32_t ps_tier_residency(const struct ps_tier *tier, uint32_t volume, uint64_t offset,
+                           uint64_t length, uint32_t *units);
 /* Bytes of the volume that are not durable (dirty, flushing or unsynced). */
-uint64_t ps_tier_unflushed(const struct ps_tier* tier, uint32_t volume);
-void ps_tier_get_stats(const struct ps_tier* tier, struct ps_tier_stats* stats);
+uint64_t ps_tier_unflushed(const struct ps_tier *tier, uint32_t volume);
+void ps_tier_get_stats(const struct ps_tier *tier, struct ps_tier_stats *stats);
 /* All internal invariants (for tests): 0, or the number of the one that fails. */
-int ps_tier_check(const struct ps_tier* tier);
+int ps_tier_check(const struct ps_tier *tier);
 /* cffi: end */
 
 #endif
