@@ -81,7 +81,7 @@ def clang_format(shell: Shell) -> None:
 
 def clang_tidy(shell: Shell) -> None:
     """C static analysis."""
-    flags = ("--", "-std=c11", "-D_GNU_SOURCE", "-Icsrc", "-UNDEBUG")
+    flags = ("--", "-std=c11", "-D_GNU_SOURCE", "-iquote", "csrc")
     shell.call(BIN / "clang-tidy", "--quiet", *c_files("*.c"), *flags)
 
 
