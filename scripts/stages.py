@@ -44,24 +44,33 @@ def c_files(*patterns: str) -> list[Path]:
     return found
 
 
+def python_programs() -> list[str]:
+    """Return the Python programs of scripts/ that have no suffix to be found by."""
+    paths = [path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
+    found = [path for path in paths if b"python" in path.read_bytes().split(b"\n", 1)[0]]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
 # ---- static checks ----
 
 
 def ruff(shell: Shell) -> None:
     """Python style."""
-    shell.call(BIN / "ruff", "check", ".")
+    shell.call(BIN / "ruff", "check", ".", *python_programs())
 
 
 def ruff_format(shell: Shell) -> None:
     """Python layout."""
-    shell.call(BIN / "ruff", "format", "--check", "--diff", ".")
+    shell.call(BIN / "ruff", "format", "--check", "--diff", ".", *python_programs())
 
 
 def mypy(shell: Shell) -> None:
     """Python types: the package by its own name, then programs and tests beside it."""
     shell.call(BIN / "mypy", "-p", "prestage")
     shell.call(BIN / "mypy", "setup.py", "csrc", "tests", environment={"MYPYPATH": "src:tests"})
-    shell.call(BIN / "mypy", "scripts", environment={"MYPYPATH": "src:scripts"})
+    shell.call(BIN / "mypy", "scripts", environment={"MYPYPATH": "src:scripts:tests"})
+    for program in python_programs():
+        shell.call(BIN / "mypy", program, environment={"MYPYPATH": "src:scripts:tests"})
 
 
 def imports(shell: Shell) -> None:
