@@ -88,6 +88,19 @@ class Shell:
         if status != 0:
             raise StageError(f"{Path(words[0]).name} ended with status {status}")
 
+    def call_each(
+        self, commands: Sequence[Sequence[str | Path]], environment: Mapping[str, str]
+    ) -> None:
+        """Run all of the commands; StageError at the end if any failed."""
+        problems = []
+        for command in commands:
+            try:
+                self.call(*command, environment=environment)
+            except StageError as error:
+                problems.append(str(error))
+        if problems:
+            raise StageError("; ".join(problems))
+
     def _run(
         self, words: list[str], environment: Mapping[str, str], timeout_s: float
     ) -> tuple[int, bool]:

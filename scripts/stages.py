@@ -15,6 +15,7 @@ import random
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ BIN = Path(sys.prefix) / "bin"
 PYTHON = BIN / "python"
 BUILD = ROOT / "build"
 ROOMS = ("engine", "tier", "media", "sched", "reactor")
+PACKAGES = ("target", "ext", "host_client")
 SLOW_DOWN = {"native": 1, "asan": 4, "tsan": 10, "aarch64": 15}
 """How many times longer a program may take, by variant."""
 PROGRAM_TIMEOUT_S = 120.0
@@ -66,11 +68,14 @@ def ruff_format(shell: Shell) -> None:
 
 def mypy(shell: Shell) -> None:
     """Python types: the package by its own name, then programs and tests beside it."""
-    shell.call(BIN / "mypy", "-p", "prestage")
-    shell.call(BIN / "mypy", "setup.py", "csrc", "tests", environment={"MYPYPATH": "src:tests"})
-    shell.call(BIN / "mypy", "scripts", environment={"MYPYPATH": "src:scripts:tests"})
-    for program in python_programs():
-        shell.call(BIN / "mypy", program, environment={"MYPYPATH": "src:scripts:tests"})
+    arguments = [
+        ["-p", "prestage"],
+        ["setup.py", "csrc", "tests"],
+        ["scripts"],
+        *([program] for program in python_programs()),
+    ]
+    environment = {"MYPYPATH": "src:scripts:tests"}
+    shell.call_each([(BIN / "mypy", *each) for each in arguments], environment)
 
 
 def imports(shell: Shell) -> None:
@@ -92,6 +97,29 @@ def clang_tidy(shell: Shell) -> None:
     """C static analysis."""
     flags = ("--", "-std=c11", "-D_GNU_SOURCE", "-iquote", "csrc")
     shell.call(BIN / "clang-tidy", "--quiet", *c_files("*.c"), *flags)
+
+
+def package(shell: Shell) -> None:
+    """A source distribution, and the wheel that is made of it, hold what they should."""
+    place = BUILD / "package"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    shell.call(PYTHON, "setup.py", "-q", "sdist", f"--dist-dir={place}")
+    (source,) = place.glob("*.tar.gz")
+    pip = (PYTHON, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-cache-dir")
+    shell.call(*pip, "--no-deps", "--no-build-isolation", "-w", place, source)
+    (wheel,) = place.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    shell.say("\n".join(names))
+    for wanted in (*(f"prestage/{room}/__init__.py" for room in PACKAGES), "prestage/py.typed"):
+        if wanted not in names:
+            raise StageError(f"{wheel.name} has no {wanted}")
+    for module in ("_core", "_engine"):
+        if not any(name.startswith(f"prestage/{module}.") and ".so" in name for name in names):
+            raise StageError(f"{wheel.name} has no module prestage.{module}")
+    if "abi3" not in wheel.name:
+        raise StageError(f"{wheel.name} is for one version of Python; expected an abi3 wheel")
 
 
 # ---- C programs ----
@@ -330,6 +358,7 @@ def stages(seconds: int) -> list[Stage]:
         stage(functools.update_wrapper(functools.partial(fuzz, seconds=seconds), fuzz), "fuzz"),
         stage(mypy),
         stage(clang_tidy),
+        stage(package),
         stage(c_native),
         stage(c_asan),
         stage(c_tsan),
