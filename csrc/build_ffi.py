@@ -42,9 +42,9 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
         module,
         "#include <sys/uio.h>\n" + "".join(f'#include "{header}"\n' for header in headers),
         sources=sources(*folders),
-        include_dirs=["csrc"],
         libraries=libraries,
-        extra_compile_args=[*WARNINGS, "-O2", "-g", *extra],
+        # -iquote, for <sched.h> of the C library must not be found here.
+        extra_compile_args=["-iquote", "csrc", *WARNINGS, "-O2", "-g", *extra],
         extra_link_args=extra,
         py_limited_api=True,
     )
