@@ -100,6 +100,7 @@ def run(command: str, *, fails: bool = False, seconds: float = COMMAND_S) -> str
     try:
         done = subprocess.run(
             command.split(),
+            check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=seconds,

@@ -1,6 +1,6 @@
 """The golden fields: what a Linux host must find at a target, step by step.
 
-`Judge` takes the findings of `rig_guest` in their order and says what is wrong with each. A check
+`Judge` takes the findings of `rig.guest` in their order and says what is wrong with each. A check
 is a generator of sentences; one that yields nothing is content.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import rig_kernel_log
+from rig import kernel_log
 
 Facts = dict[str, Any]
 DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
@@ -98,7 +98,8 @@ class Judge:
     def judge(self, finding: Facts, golden: Golden) -> tuple[list[str], list[str]]:
         """What contradicts the golden fields, and the kernel's unexplained complaints."""
         name, lines = finding["step"], [(level, text) for level, text in finding["kernel"]]
-        complaints = rig_kernel_log.complaints(name, lines, BAD_LBA)
+        fault = (finding["facts"].get("disk", ""), BAD_LBA)
+        complaints = kernel_log.complaints(name, lines, fault)
         if finding["error"] is not None:
             return [finding["error"]], complaints
         facts = {**finding["facts"], "kernel": [text for _, text in lines]}
@@ -212,7 +213,7 @@ def id_ns(facts: Facts, golden: Golden, memory: Memory) -> Problems:
 
 @check("ns-descs")
 def ns_descs(facts: Facts, golden: Golden, memory: Memory) -> Problems:
-    memory.identities = {nsid: facts[str(nsid)] for nsid in golden.sizes}
+    memory.identities = {str(nsid): facts[str(nsid)] for nsid in golden.sizes}
     seen: list[str] = []
     for nsid, found in memory.identities.items():
         by_type = {descriptor["type"]: descriptor for descriptor in found["ns-descs"]}
@@ -227,7 +228,7 @@ def ns_descs(facts: Facts, golden: Golden, memory: Memory) -> Problems:
 
 
 def same_identities(facts: Facts, golden: Golden, memory: Memory) -> Problems:
-    found = {nsid: facts["identities"][str(nsid)] for nsid in golden.sizes}
+    found = {str(nsid): facts["identities"][str(nsid)] for nsid in golden.sizes}
     yield from differs("identities", found, memory.identities)
 
 
@@ -274,7 +275,7 @@ def error_log(facts: Facts, golden: Golden, memory: Memory) -> Problems:
         if not 1 <= entry["sqid"] <= QUEUES:
             yield f"sqid {of}: found {entry['sqid']}, expected 1 to {QUEUES}"
     counts = [entry["error_count"] for entry in entries]
-    yield from differs("order of the log", counts, sorted(counts, reverse=True))
+    yield from differs("order of the log", counts, sorted(set(counts), reverse=True))
     moved = {name: int(facts["after"][name]) - int(facts["before"][name]) for name in COUNTERS}
     yield from differs("num_err_log_entries moved by", moved["num_err_log_entries"], len(entries))
     if golden.counts_media_errors and moved["media_errors"] < 2:
@@ -302,7 +303,7 @@ def ana_log(facts: Facts, golden: Golden, memory: Memory) -> Problems:
 @check("effects-log")
 def effects_log(facts: Facts, golden: Golden, memory: Memory) -> Problems:
     """Entries of 4 bytes: the admin opcodes, then from 1024 the I/O opcodes; bit 0 is CSUPP."""
-    log = b"".join(bytes.fromhex(row) for row in facts["rows"])
+    log = bytes.fromhex(facts["log"])
     yield from differs("length", len(log), 4096)
     for opcode in (0x02, 0x06, 0x09, 0x0A, 0x0C):
         if not log[4 * opcode] & 1:

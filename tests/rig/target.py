@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-import rig_checks
-from rig_checks import BAD_LBA
+from rig import checks
+from rig.checks import BAD_LBA
 
 START_S = 30.0
 STOP_S = 40.0
+
 
 class RigError(Exception):
     """The rig itself could not do its work; the text says what and where."""
@@ -23,7 +24,7 @@ class RigError(Exception):
 class Side(Protocol):
     """The target's side, as the guest's requests and the checks see it."""
 
-    golden: rig_checks.Golden
+    golden: checks.Golden
 
     def restart(self) -> None: ...
     def kill(self) -> None: ...
@@ -36,7 +37,7 @@ class Target:
     """Our target as a process of its own, on files in `directory`, on one port for life."""
 
     def __init__(self, prestage: tuple[str, ...], directory: Path) -> None:
-        self.golden = rig_checks.OURS
+        self.golden = checks.OURS
         self.port = 0
         self._prestage = prestage
         self._directory = directory
@@ -117,7 +118,7 @@ class Target:
     def _manage(self, *words: str) -> None:
         """A command of `prestage namespace`, as an operator would give it."""
         command = [*self._prestage, "namespace", *words, "--socket", self._socket]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             raise RigError(f"{shlex.join(command)}: exit {done.returncode}: {done.stderr}")
 
@@ -153,7 +154,7 @@ class Target:
 class Nvmet:
     """Stands for the target when it is nvmet in the guest, which answers its own requests."""
 
-    golden = rig_checks.NVMET
+    golden = checks.NVMET
 
     def restart(self) -> None: ...
     def kill(self) -> None: ...

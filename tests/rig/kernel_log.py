@@ -20,12 +20,12 @@ ALLOWED = (
     ({"reset"}, r"nvme nvme\d+: resetting controller", "what the step asks for"),
     (
         {"error-log"},
-        r"(critical medium error|I/O error), dev (nvme0c?\d*n2|rig2), sector {bad_lba} .*",
+        r"(critical medium error|I/O error), dev ({disk}|rig2), sector {bad_lba} .*",
         "the block that the fault sits on; no other sector may be named",
     ),
     (
         {"error-log"},
-        r"nvme0c?\d*n2: (I/O Cmd|Read)\(0x2\) @ LBA {bad_lba}, 1 blocks, .*",
+        r"{disk}: (I/O Cmd|Read)\(0x2\) @ LBA {bad_lba}, 1 blocks, .*",
         "the same fault, as the NVMe driver words it",
     ),
     (
@@ -61,18 +61,25 @@ ALLOWED = (
 )
 
 
-def complaints(step: str, lines: list[tuple[int, str]], bad_lba: int) -> list[str]:
-    """The lines of a step, as (level, text), that nothing on the list explains."""
+def complaints(step: str, lines: list[tuple[int, str]], fault: tuple[str, int]) -> list[str]:
+    """The lines of a step, as (level, text), that nothing on the list explains.
+
+    `fault`: the disk and the block whose reads fail on purpose.
+    """
     return [
         f"<{level}> {text}"
         for level, text in lines
-        if (level <= WARNING or SUSPECT.search(text)) and not _explained(step, text, bad_lba)
+        if (level <= WARNING or SUSPECT.search(text)) and not _explained(step, text, fault)
     ]
 
 
-def _explained(step: str, text: str, bad_lba: int) -> bool:
+def _explained(step: str, text: str, fault: tuple[str, int]) -> bool:
+    # The path's disk is nvme0c0n1 where the namespace's is nvme0n1.
+    disk = re.sub(r"n(\d+)$", r"(c\\d+)?n\1", fault[0])
     return any(
         (steps == ALWAYS or step in steps)
-        and re.fullmatch(pattern.replace("{bad_lba}", str(bad_lba)), text.strip())
+        and re.fullmatch(
+            pattern.replace("{bad_lba}", str(fault[1])).replace("{disk}", disk), text.strip()
+        )
         for steps, pattern, _ in ALLOWED
     )

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs in the guest: the host's side of the rig, one step after another.
 
-    rig_guest.py PLAN        PLAN is a JSON object: control_port, address, port, nqn, digests,
+    guest.py PLAN        PLAN is a JSON object: control_port, address, port, nqn, digests,
                              quick, reference (script that sets up nvmet here, or null), bad_lba
 
 Each step's raw findings (what nvme-cli printed, what sysfs says, every new line of the kernel's
-log) go as one JSON line to the control server of `rig_host`, which judges them (`rig_checks`);
+log) go as one JSON line to the control server of `rig.host`, which judges them (`rig.checks`);
 nothing is judged here but whether a command succeeds.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
 import sys
@@ -22,9 +21,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-import rig_reference
-from rig_tools import (
+# This folder is the package `rig`, wherever the checkout is.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from rig.reference import Reference
+from rig.tools import (
     Control,
     Facts,
     KernelLog,
@@ -49,9 +49,9 @@ class Guest:
         self.plan = plan
         self.log = KernelLog()
         self.control = Control(plan["control_port"])
-        self.target: Control | rig_reference.Reference = self.control
+        self.target: Control | Reference = self.control
         if plan["reference"]:
-            self.target = rig_reference.Reference(plan["reference"], plan["bad_lba"])
+            self.target = Reference(plan["reference"], plan["bad_lba"])
         self.where = f"-t tcp -a {plan['address']} -s {plan['port']}"
         self.who = f"--hostnqn={HOST_NQN} --hostid={HOST_UUID}"
         self.controller = ""
@@ -71,7 +71,10 @@ class Guest:
     def disconnect(self) -> Facts:
         printed = run(f"nvme disconnect -n {self.plan['nqn']}")
         wait_until(lambda: not self._find_controller(), 10, "the controller to be gone")
-        return {"printed": printed, "controllers": sorted(os.listdir("/sys/class/nvme"))}
+        return {
+            "printed": printed,
+            "controllers": sorted(path.name for path in Path("/sys/class/nvme").iterdir()),
+        }
 
     def state(self) -> Facts:
         """The connected controller in sysfs."""
@@ -85,9 +88,9 @@ class Guest:
         """The disk of a namespace; not the hidden ones of single paths (nvme0c0n1)."""
         for root in Path("/sys/block").glob("nvme*n*"):
             try:
-                if re.fullmatch(r"nvme\d+n\d+", root.name):
-                    if int((root / "nsid").read_text()) == nsid and self.size(root.name) > 0:
-                        return root.name
+                known = re.fullmatch(r"nvme\d+n\d+", root.name)
+                if known and int((root / "nsid").read_text()) == nsid and self.size(root.name):
+                    return root.name
             except OSError:
                 continue
         return None
@@ -142,8 +145,9 @@ def connect(guest: Guest) -> Facts:
 def list_(guest: Guest) -> Facts:
     namespaces = run(f"nvme list-ns {guest.node()}")
     subsystems = run_json("nvme list-subsys -o json")
-    disks = {nsid: {"name": guest.disk(nsid), "size": guest.size(guest.disk(nsid))}
-             for nsid in (1, 2)}
+    disks = {
+        nsid: {"name": guest.disk(nsid), "size": guest.size(guest.disk(nsid))} for nsid in (1, 2)
+    }
     return {
         "list": run_json("nvme list -o json"),
         "namespaces": [int(n, 16) for n in re.findall(r":(0x[0-9a-f]+)", namespaces)],
@@ -159,9 +163,7 @@ def id_ctrl(guest: Guest) -> Facts:
 
 @step
 def id_ns(guest: Guest) -> Facts:
-    return {
-        str(nsid): run_json(f"nvme id-ns {guest.node()} -n {nsid} -o json") for nsid in (1, 2)
-    }
+    return {str(nsid): run_json(f"nvme id-ns {guest.node()} -n {nsid} -o json") for nsid in (1, 2)}
 
 
 @step
@@ -197,6 +199,7 @@ def error_log(guest: Guest) -> Facts:
     passed = run(f"{read} {bad}", fails=True)
     block = run(f"dd if={device} of=/dev/null bs=512 count=1 skip={bad} iflag=direct", fails=True)
     return {
+        "disk": guest.disk(2),
         "passed": passed,
         "block": block,
         "log": run_json(f"nvme error-log {guest.node()} -e 8 -o json"),
@@ -219,7 +222,8 @@ def ana_log(guest: Guest) -> Facts:
 def effects_log(guest: Guest) -> Facts:
     """Log 05h as bytes: nvme-cli 2.3's own effects-log sends nothing."""
     raw = run(f"nvme get-log {guest.node()} -i 5 -l 4096 -n 0")
-    return {"rows": re.findall(r"^[0-9a-f]{4}: ((?:[0-9a-f]{2} )+)", raw, re.MULTILINE)}
+    rows = re.findall(r"^[0-9a-f]{4}: ((?:[0-9a-f]{2} )+)", raw, re.MULTILINE)
+    return {"log": "".join(rows).replace(" ", "")}
 
 
 @step
@@ -263,9 +267,7 @@ def io_commands(guest: Guest) -> Facts:
     if facts["oncs"] & 0x100:
         run(f"nvme copy {device} --sdlba={16384 // size} --slbs=0 --blocks={8192 // size - 1}")
         run(f"nvme read {device} -s {16384 // size} {blocks} -z 8192 -d /run/rig-copy")
-        facts["copied"] = (
-            Path("/run/rig-copy").read_bytes() == Path("/run/rig-first").read_bytes()
-        )
+        facts["copied"] = Path("/run/rig-copy").read_bytes() == Path("/run/rig-first").read_bytes()
     return facts
 
 
@@ -439,7 +441,7 @@ def perform(guest: Guest, name: str, function: Step) -> bool:
         finding["facts"] = function(guest)
     except StepError as error:
         finding["error"] = str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever went wrong is this step's finding
         finding["error"] = traceback.format_exc(limit=4)
     finding["seconds"] = round(time.monotonic() - began, 2)
     finding["kernel"] = guest.log.take()

@@ -1,6 +1,6 @@
 """In the guest: the kernel's nvmet as the target, so that the rig's own steps are known right.
 
-It answers the same requests as the control server does for our target (`rig_host`), through
+It answers the same requests as the control server does for our target (`rig.host`), through
 configfs. Sizes are MiB.
 """
 

@@ -1,7 +1,7 @@
 """On this machine: the target under test, the control server, the boot, the report.
 
-`run` boots one kernel, which carries out the steps of `rig_guest` and sends what it found; the
-findings are judged by `rig_checks`. Used by `scripts/rig` and by the tests.
+`run` boots one kernel, which carries out the steps of `rig.guest` and sends what it found; the
+findings are judged by `rig.checks`. Used by `scripts/rig` and by the tests.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rig_checks
-from rig_target import Nvmet, RigError, Side, Target
+from rig import checks
+from rig.target import Nvmet, RigError, Side, Target
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX_HOST = ROOT / "scripts" / "linux-host"
 REFERENCE = ROOT / "scripts" / "guest" / "nvmet"
-GUEST = Path(__file__).resolve().with_name("rig_guest.py")
+GUEST = Path(__file__).resolve().with_name("guest.py")
 KERNELS = ("6.12", "6.1")
 CPUS = 4
 """A host makes at most one I/O queue of each kind per CPU."""
@@ -41,11 +41,11 @@ class Options:
     digests: bool = False
     """Header and data digests on every connection, not only in their own step."""
     quick: bool = False
-    """Without the steps of `rig_guest.SLOW`."""
+    """Without the steps of `rig.guest.SLOW`."""
     reference: bool = False
     """Against nvmet inside the guest instead of our target."""
     prestage: tuple[str, ...] = (str(ROOT / ".venv" / "bin" / "prestage"),)
-    """The command line's first words."""
+    """The command line's first words; not used with `reference`."""
     seconds: int = 300
     """The guest is switched off after this time."""
     seed: int = dataclasses.field(default_factory=lambda: random.SystemRandom().randrange(1 << 31))
@@ -62,6 +62,8 @@ class Step:
     complaints: list[str]
     """Lines of the kernel's log that nothing explains."""
     facts: Facts
+    kernel: list[tuple[int, str]]
+    """All lines of the kernel's log, each with its level."""
 
     @property
     def ok(self) -> bool:
@@ -137,7 +139,7 @@ class Run:
         self.directory = keep
         self.steps: list[Step] = []
         self._progress = progress
-        self._judge = rig_checks.Judge()
+        self._judge = checks.Judge()
 
     def report(self) -> Report:
         """Boots, and returns when the guest is off again. RigError when it could not start."""
@@ -170,7 +172,7 @@ class Run:
             problems=problems,
         )
 
-    def _take(self, finding: Facts, golden: rig_checks.Golden) -> None:
+    def _take(self, finding: Facts, golden: checks.Golden) -> None:
         problems, complaints = self._judge.judge(finding, golden)
         step = Step(
             name=finding["step"],
@@ -178,11 +180,12 @@ class Run:
             problems=problems,
             complaints=complaints,
             facts=finding["facts"],
+            kernel=[(level, text) for level, text in finding["kernel"]],
         )
         self.steps.append(step)
         self._progress(step)
 
-    def _boot(self, control_port: int, port: int, golden: rig_checks.Golden) -> list[str]:
+    def _boot(self, control_port: int, port: int, golden: checks.Golden) -> list[str]:
         """Runs the guest; what is wrong with the run as a whole."""
         plan = {
             "control_port": control_port,
@@ -192,7 +195,7 @@ class Run:
             "digests": self.options.digests,
             "quick": self.options.quick,
             "reference": str(REFERENCE) if self.options.reference else None,
-            "bad_lba": rig_checks.BAD_LBA,
+            "bad_lba": checks.BAD_LBA,
             "seed": self.options.seed,
         }
         command = [str(LINUX_HOST), "-k", self.options.kernel, "-c", str(CPUS)]
@@ -214,14 +217,14 @@ class Run:
 
 def fetch_kernel(kernel: str) -> None:
     """Has the kernel in the cache before a run's time counts; its progress goes to stderr."""
-    if subprocess.run([str(LINUX_HOST), "-k", kernel, "-p"]).returncode != 0:
+    if subprocess.run([str(LINUX_HOST), "-k", kernel, "-p"], check=False).returncode != 0:
         raise RigError(f"{LINUX_HOST.name} has no kernel {kernel} to boot; its reason is above")
 
 
 def run(
     options: Options,
     keep: Path | None = None,
-    progress: Callable[[Step], None] = lambda step: None,
+    progress: Callable[[Step], None] = lambda _: None,
 ) -> Report:
     """Boots `options.kernel` once and judges what it found; files stay in `keep` if given."""
     if not options.reference and not os.access(options.prestage[0], os.X_OK):
