@@ -17,14 +17,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Base of all settings: immutable, and unknown fields are errors."""
 
 
-class ListenerSettings(Settings):
+class ListenerSettings(Settings, frozen=True):
     """An address to listen on. Port 0 takes a free one."""
 
     address: str = "127.0.0.1"
     port: int = 4420
 
 
-class NamespaceSettings(Settings):
+class NamespaceSettings(Settings, frozen=True):
     """A namespace and the medium below it (`csrc/media.h`, ps_media_open)."""
 
     path: str = ""
@@ -48,7 +48,7 @@ class NamespaceSettings(Settings):
     nguid: str = ""
 
 
-class SubsystemSettings(Settings):
+class SubsystemSettings(Settings, frozen=True):
     """An NVM subsystem: who may connect, and what is in it."""
 
     nqn: str = DEFAULT_NQN
@@ -63,7 +63,7 @@ class SubsystemSettings(Settings):
     max_namespaces: int = 256
 
 
-class TierSettings(Settings):
+class TierSettings(Settings, frozen=True):
     """The DRAM tier."""
 
     size: int = 512 << 20
@@ -73,7 +73,7 @@ class TierSettings(Settings):
     huge_pages: bool = True
 
 
-class LimitSettings(Settings):
+class LimitSettings(Settings, frozen=True):
     """What bounds memory and time."""
 
     connections: int = 1024
@@ -88,7 +88,7 @@ class LimitSettings(Settings):
     discovery_keep_alive_s: float = 120.0
 
 
-class TransportSettings(Settings):
+class TransportSettings(Settings, frozen=True):
     """The NVMe/TCP transport."""
 
     header_digest: bool = True
@@ -98,7 +98,7 @@ class TransportSettings(Settings):
     poll_us: int = 0
 
 
-class TargetSettings(Settings):
+class TargetSettings(Settings, frozen=True):
     """Everything."""
 
     listeners: list[ListenerSettings] = msgspec.field(default_factory=lambda: [ListenerSettings()])
