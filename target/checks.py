@@ -12,6 +12,7 @@ MIN_QUEUE_DEPTH = 32
 """The Linux host's admin queue has 32 entries; with fewer it could not connect."""
 MAX_QUEUE_DEPTH = 4096
 MAX_REACTORS = 64
+MAX_CONNECTIONS = 65535
 
 
 def check_limits(settings: TargetSettings) -> None:
@@ -33,24 +34,29 @@ def check_limits(settings: TargetSettings) -> None:
             "32 to 4096",
         ),
         (
-            1 <= limits.io_queues <= 65535 - 1,
+            1 <= limits.io_queues <= MAX_CONNECTIONS - 1,
             "limits.io_queues",
             limits.io_queues,
             "1 to 65534",
         ),
         (
-            limits.max_transfer == pages * 4096 and pages > 0 and pages & (pages - 1) == 0,
+            limits.max_transfer == pages * 4096 and pages in [1 << n for n in range(14)],
             "limits.max_transfer",
             limits.max_transfer,
-            "a power of two times 4096",
+            "a power of two, 4096 to 33554432",
         ),
         (
-            limits.in_capsule >= 0 and limits.in_capsule % 16 == 0,
+            0 <= limits.in_capsule <= limits.max_transfer and limits.in_capsule % 16 == 0,
             "limits.in_capsule",
             limits.in_capsule,
-            "a multiple of 16",
+            f"a multiple of 16 up to {limits.max_transfer}",
         ),
-        (limits.connections > 0, "limits.connections", limits.connections, "1 or more"),
+        (
+            1 <= limits.connections <= MAX_CONNECTIONS,
+            "limits.connections",
+            limits.connections,
+            "1 to 65535",
+        ),
         (limits.handshake_s > 0, "limits.handshake_s", limits.handshake_s, "more than 0"),
         (limits.stop_s > 0, "limits.stop_s", limits.stop_s, "more than 0"),
         (
@@ -66,7 +72,7 @@ def check_limits(settings: TargetSettings) -> None:
             "a power of two, 16 KiB to 2 MiB",
         ),
         (tier.size >= tier.slot, "tier.size", tier.size, "at least one slot"),
-        (1 <= tier.dirty_percent <= 100, "tier.dirty_percent", tier.dirty_percent, "1 to 100"),
+        (1 <= tier.dirty_percent <= 80, "tier.dirty_percent", tier.dirty_percent, "1 to 80"),
     )
     for is_right, where, value, expected in checks:
         if not is_right:

@@ -27,8 +27,6 @@ class Connections:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._stale: Counter[int] = Counter()
-        """Ids that were given out again before their last ClosedNotice was read."""
         self._last_reactor = -1
         self.refused = 0
 
@@ -49,9 +47,6 @@ class Connections:
             sock.close()
             return
         sock.detach()
-        if number in self._runtime.connections:
-            self._stale[number] += 1
-            self._gone(number)
         self._runtime.connections[number] = Connection(number, reactor, local, peer)
         self._runtime.all_closed.clear()
 
@@ -66,13 +61,9 @@ class Connections:
         """Take a notice from the data path."""
         match notice:
             case CommandNotice():
-                if not self._stale[notice.connection]:
-                    admin.handle(self._runtime, notice)
+                admin.handle(self._runtime, notice)
             case ClosedNotice():
-                if self._stale[notice.connection]:
-                    self._stale[notice.connection] -= 1
-                else:
-                    self._gone(notice.connection)
+                self._gone(notice.connection)
             case DoneNotice():
                 self._runtime.cookies.resolve(notice)
             case IoErrorNotice():

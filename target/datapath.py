@@ -36,7 +36,7 @@ class CommandNotice:
 
 @dataclass(frozen=True, slots=True)
 class ClosedNotice:
-    """The connection is gone and nothing of it is left."""
+    """The connection is gone and nothing of it is left; its id may be given out again."""
 
     connection: int
 

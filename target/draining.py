@@ -84,7 +84,11 @@ async def _finish(
 
     async def close() -> DoneNotice | None:
         await unmap(runtime, subsystem, namespace)
-        return await close_volume(runtime, namespace, abandon=bool(reason))
+        notice = await close_volume(runtime, namespace, abandon=bool(reason))
+        if not reason and notice is not None and notice.result:
+            # A close that failed leaves the medium open with its data; nobody will try again.
+            await close_volume(runtime, namespace, abandon=True)
+        return notice
 
     task = loop.create_task(close())
     await asyncio.wait([task], timeout=max(0.0, end - loop.time()) + CLOSE_S)
@@ -117,6 +121,23 @@ async def flush_volume(runtime: Runtime, namespace: Namespace, timeout_s: float)
             return ""
         why = _errno(notice.result)
     return why
+
+
+async def remove(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -> str:
+    """Take a flushed namespace away and close its medium; return "" or why that failed.
+
+    A medium that refuses the last writes keeps its namespace: it is put back.
+    """
+    del subsystem.namespaces[namespace.nsid]
+    subsystem.namespace_changed(namespace.nsid)
+    await unmap(runtime, subsystem, namespace)
+    notice = await close_volume(runtime, namespace, abandon=False)
+    if notice is None or notice.result == 0:
+        return ""
+    runtime.data_path.map(subsystem.index, namespace.nsid, namespace.volume)
+    subsystem.namespaces[namespace.nsid] = namespace
+    subsystem.namespace_changed(namespace.nsid)
+    return _errno(notice.result)
 
 
 async def unmap(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -> None:

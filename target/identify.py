@@ -198,7 +198,7 @@ def fill_namespace(controller: Controller, namespace: Namespace, page: Page) -> 
     for offset in (64, 66, 68, 70):  # NPWG, NPWA, NPDG, NPDA
         page.put(offset, 2, granularity)
     page.put(74, 2, longest_copy)  # MSSRL
-    page.put(76, 4, longest_copy)  # MCL
+    page.put(76, 4, longest_copy * COPY_RANGES)  # MCL
     page.put(80, 1, COPY_RANGES - 1)  # MSRC
     page.put(92, 4, ANA_GROUP)
     page.put(99, 1, int(namespace.settings.read_only))  # NSATTR

@@ -52,7 +52,7 @@ class Runtime:
     """By host NQN."""
     discovery: Discovery | None = None
     warnings: list[str] = field(default_factory=list)
-    background: set[asyncio.Task[None]] = field(default_factory=set)
+    background: set[asyncio.Task[str]] = field(default_factory=set)
     """Removals whose medium takes its time."""
     power_cycles: int = 1
     unsafe_shutdowns: int = 0

@@ -103,6 +103,11 @@ class Subsystem:
         if self.any_is_implied:
             self.any_is_implied = self.allow_any_host = False
 
+    def namespace_changed(self, nsid: int) -> None:
+        """Tell all controllers that a namespace came, went or changed."""
+        for controller in list(self.controllers.values()):
+            controller.namespace_changed(nsid)
+
     def forbidden(self) -> list[Controller]:
         """Return the controllers of hosts that may not be connected (any more)."""
         return [c for c in self.controllers.values() if not self.allows(c.host_nqn)]

@@ -12,7 +12,7 @@ from prestage.target.connections import Connections
 from prestage.target.controller import Controller
 from prestage.target.datapath import MAX_SUBSYSTEMS, DataPath
 from prestage.target.discovery import Discovery, Port
-from prestage.target.draining import StopReport, close_volume, drain, flush_volume, unmap
+from prestage.target.draining import StopReport, close_volume, drain, flush_volume, remove, unmap
 from prestage.target.errors import (
     AlreadyExists,
     Exhausted,
@@ -223,9 +223,13 @@ class Target:
             for controller in list(subsystem.controllers.values()):
                 controller.close()
             self._discovery_changed()
-            for namespace in list(subsystem.namespaces.values()):
-                del subsystem.namespaces[namespace.nsid]
-                await self._close(subsystem, namespace)
+            try:
+                for namespace in list(subsystem.namespaces.values()):
+                    await self._remove(subsystem, namespace)
+            except MediumError:
+                self._running.subsystems[nqn] = subsystem
+                self._discovery_changed()
+                raise
 
     # ---- namespaces ----
 
@@ -236,7 +240,7 @@ class Target:
             assert identity is not None, "a running target has loaded its identity"
             namespace = open_namespace(self._running, identity, subsystem, settings)
             self._map(subsystem, namespace)
-            self._namespace_changed(subsystem, namespace.nsid)
+            subsystem.namespace_changed(namespace.nsid)
             await self._save()
             return namespace.nsid
 
@@ -249,9 +253,7 @@ class Target:
             subsystem = self.subsystem(nqn)
             namespace = subsystem.namespace(nsid)
             await self._flush(subsystem, namespace)
-            del subsystem.namespaces[nsid]
-            self._namespace_changed(subsystem, nsid)
-            await self._close(subsystem, namespace)
+            await self._remove(subsystem, namespace)
 
     async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
         """Change the size and tell connected hosts; what is beyond a smaller one is lost."""
@@ -265,15 +267,11 @@ class Target:
             data_path.volume_resize(namespace.volume, size_bytes)
             size = data_path.volume_limits(namespace.volume).size
             namespace.size_bytes = size - size % namespace.block_bytes
-            self._namespace_changed(subsystem, nsid)
+            subsystem.namespace_changed(nsid)
 
     def _map(self, subsystem: Subsystem, namespace: Namespace) -> None:
         self._running.data_path.map(subsystem.index, namespace.nsid, namespace.volume)
         subsystem.namespaces[namespace.nsid] = namespace
-
-    def _namespace_changed(self, subsystem: Subsystem, nsid: int) -> None:
-        for controller in list(subsystem.controllers.values()):
-            controller.namespace_changed(nsid)
 
     async def _flush(self, subsystem: Subsystem, namespace: Namespace) -> None:
         timeout_s = self.settings.limits.stop_s
@@ -282,21 +280,19 @@ class Target:
             where = f"{subsystem.nqn} namespace {namespace.nsid}"
             raise MediumError(f"it cannot be flushed ({why}); nothing was removed", where)
 
-    async def _close(self, subsystem: Subsystem, namespace: Namespace) -> None:
+    async def _remove(self, subsystem: Subsystem, namespace: Namespace) -> None:
         """Unmap and close; when the medium takes too long, that goes on in the background."""
         runtime = self._running
-
-        async def finish() -> None:
-            await unmap(runtime, subsystem, namespace)
-            await close_volume(runtime, namespace, abandon=False)
-
-        task = asyncio.get_running_loop().create_task(finish())
+        where = f"{subsystem.nqn} namespace {namespace.nsid}"
+        task = asyncio.get_running_loop().create_task(remove(runtime, subsystem, namespace))
         _, pending = await asyncio.wait([task], timeout=self.settings.limits.stop_s)
         if pending:
             runtime.background.add(task)
             task.add_done_callback(runtime.background.discard)
-            where = f"{subsystem.nqn} namespace {namespace.nsid}"
             raise MediumError("it was removed, but its medium has not finished yet", where)
+        why = task.result()
+        if why:
+            raise MediumError(f"it cannot be flushed ({why}); it stays", where)
 
     # ---- listeners ----
 
