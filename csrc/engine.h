@@ -25,7 +25,7 @@ struct ps_engine_config {
   uint32_t slot_count;      /* commands in flight at most, 1 to 4096 */
   uint32_t max_h2c_data;    /* MAXH2CDATA announced by a target, bytes, multiple of 4, >= 4096 */
   uint32_t in_capsule_size; /* in-capsule data taken before ps_engine_bind, bytes (8192) */
-  uint32_t digests;         /* enum ps_digest bits: a target grants at most these, a host asks these */
+  uint32_t digests;         /* enum ps_digest bits: granted at most (target), asked for (host) */
   uint32_t max_r2t;         /* host: MAXR2T asked, 0-based */
   uint32_t data_alignment;  /* host: HPDA asked (0-based dwords); a target always asks CPDA 0 */
 };
