@@ -25,7 +25,7 @@ static bool is_in_memory(int fd) {
 }
 
 /* Opens, with O_DIRECT first unless told otherwise. Returns the descriptor or -errno. */
-static int open_either_way(const char* path, int flags, uint32_t direct, bool* buffered) {
+static int open_either_way(const char *path, int flags, uint32_t direct, bool *buffered) {
   assert(path != NULL && buffered != NULL);
   *buffered = false;
   if (direct != PS_DIRECT_NEVER) {
@@ -42,10 +42,10 @@ static int open_either_way(const char* path, int flags, uint32_t direct, bool* b
   return fd >= 0 ? fd : -errno;
 }
 
-static bool fail_open(const struct ps_spec_report* report, const struct ps_backing_order* order,
+static bool fail_open(const struct ps_spec_report *report, const struct ps_backing_order *order,
                       int error) {
   assert(error > 0);
-  const char* path = order->path;
+  const char *path = order->path;
   switch (error) {
     case EBUSY:
       return ps_spec_fail(report, order->path_at,
@@ -75,8 +75,8 @@ static bool fail_open(const struct ps_spec_report* report, const struct ps_backi
 }
 
 /* What stands at the path: regular file, device, or nothing (`*exists` false). */
-static bool check_kind(const struct ps_spec_report* report, const struct ps_backing_order* order,
-                       struct stat* status, bool* exists) {
+static bool check_kind(const struct ps_spec_report *report, const struct ps_backing_order *order,
+                       struct stat *status, bool *exists) {
   assert(order != NULL && status != NULL && exists != NULL);
   *exists = stat(order->path, status) == 0;
   if (!*exists) {
@@ -89,7 +89,7 @@ static bool check_kind(const struct ps_spec_report* report, const struct ps_back
     return true;
   }
   if (S_ISREG(status->st_mode) || S_ISBLK(status->st_mode)) return true;
-  const char* what = S_ISDIR(status->st_mode)    ? "a directory"
+  const char *what = S_ISDIR(status->st_mode)    ? "a directory"
                      : S_ISCHR(status->st_mode)  ? "a character device"
                      : S_ISFIFO(status->st_mode) ? "a pipe"
                                                  : "a socket";
@@ -98,7 +98,7 @@ static bool check_kind(const struct ps_spec_report* report, const struct ps_back
 }
 
 /* An open-file-description lock, so that it guards against a second open in this process too. */
-static bool lock(const struct ps_spec_report* report, const struct ps_backing_order* order,
+static bool lock(const struct ps_spec_report *report, const struct ps_backing_order *order,
                  int fd) {
   assert(fd >= 0);
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -117,7 +117,7 @@ static bool lock(const struct ps_spec_report* report, const struct ps_backing_or
 /* The smallest read that the file takes is its block size: O_DIRECT refuses smaller ones. */
 static uint32_t probe_block_size(int fd) {
   assert(fd >= 0);
-  void* buffer = NULL;
+  void *buffer = NULL;
   if (posix_memalign(&buffer, 4096, 4096) != 0) return 4096;
   uint32_t block_size = 512;
   while (block_size < 4096) {
@@ -128,8 +128,8 @@ static uint32_t probe_block_size(int fd) {
   return block_size;
 }
 
-static bool measure_device(const struct ps_spec_report* report,
-                           const struct ps_backing_order* order, struct ps_backing* backing) {
+static bool measure_device(const struct ps_spec_report *report,
+                           const struct ps_backing_order *order, struct ps_backing *backing) {
   uint64_t size = 0;
   int block_size = 0;
   if (ioctl(backing->file.fd, BLKGETSIZE64, &size) != 0 ||
@@ -157,11 +157,11 @@ static bool measure_device(const struct ps_spec_report* report,
   return true;
 }
 
-static bool check_size(const struct ps_spec_report* report, const struct ps_backing_order* order,
+static bool check_size(const struct ps_spec_report *report, const struct ps_backing_order *order,
                        uint64_t present, uint32_t block_size) {
   assert(block_size >= 512);
   uint64_t size = order->has_size ? order->size : present;
-  const char* at = order->has_size ? order->size_at : order->path_at;
+  const char *at = order->has_size ? order->size_at : order->path_at;
   if (size == 0) {
     return ps_spec_fail(report, at, "%s is empty; expected size=BYTES to give it a size",
                         order->path);
@@ -190,8 +190,8 @@ static bool probe_punch(int fd, uint64_t size, uint32_t block_size) {
   return fallocate(fd, mode, (off_t)size, (off_t)block_size) == 0;
 }
 
-static bool measure_file(const struct ps_spec_report* report, const struct ps_backing_order* order,
-                         struct ps_backing* backing) {
+static bool measure_file(const struct ps_spec_report *report, const struct ps_backing_order *order,
+                         struct ps_backing *backing) {
   struct stat status;
   if (fstat(backing->file.fd, &status) != 0) return fail_open(report, order, errno);
   uint64_t present = (uint64_t)status.st_size;
@@ -211,8 +211,8 @@ static bool measure_file(const struct ps_spec_report* report, const struct ps_ba
 }
 
 /* After open and lock: kind again (the path may have changed since), measure. */
-static bool settle(const struct ps_spec_report* report, const struct ps_backing_order* order,
-                   struct ps_backing* backing) {
+static bool settle(const struct ps_spec_report *report, const struct ps_backing_order *order,
+                   struct ps_backing *backing) {
   struct stat status;
   if (fstat(backing->file.fd, &status) != 0) return fail_open(report, order, errno);
   backing->file.is_device = S_ISBLK(status.st_mode);
@@ -228,8 +228,8 @@ static bool settle(const struct ps_spec_report* report, const struct ps_backing_
   return good;
 }
 
-bool ps_backing_open(const struct ps_spec_report* report, const struct ps_backing_order* order,
-                     struct ps_backing* backing) {
+bool ps_backing_open(const struct ps_spec_report *report, const struct ps_backing_order *order,
+                     struct ps_backing *backing) {
   assert(report != NULL && order != NULL && backing != NULL);
   assert(order->path != NULL && order->direct <= PS_DIRECT_ALWAYS);
   struct stat status;
@@ -254,7 +254,7 @@ bool ps_backing_open(const struct ps_spec_report* report, const struct ps_backin
   return false;
 }
 
-int ps_backing_resize(struct ps_backing* backing, uint64_t size) {
+int ps_backing_resize(struct ps_backing *backing, uint64_t size) {
   assert(backing != NULL && backing->file.fd >= 0);
   uint64_t present = 0;
   if (backing->file.is_device) {
@@ -275,7 +275,7 @@ int ps_backing_resize(struct ps_backing* backing, uint64_t size) {
 
 /* Closing is not enough to unlock: a ring that is being torn down, or a thread that hangs in a
  * read, may keep the open file description for a while. */
-void ps_backing_close(struct ps_backing* backing) {
+void ps_backing_close(struct ps_backing *backing) {
   assert(backing != NULL && backing->file.fd >= 0);
   struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
   (void)fcntl(backing->file.fd, F_OFD_SETLK, &whole);

@@ -10,7 +10,7 @@
 
 #define RETRIES 64 /* of EINTR and EAGAIN, and of transfers without progress */
 
-int ps_blocking_fallocate_mode(const struct ps_backing_file* file, uint32_t op) {
+int ps_blocking_fallocate_mode(const struct ps_backing_file *file, uint32_t op) {
   assert(file != NULL);
   assert(op == PS_MEDIA_DISCARD || op == PS_MEDIA_ZERO);
   /* A device's hole would be a discard that may leave old bytes; ZERO must leave zeros. */
@@ -18,13 +18,13 @@ int ps_blocking_fallocate_mode(const struct ps_backing_file* file, uint32_t op) 
   return FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 }
 
-static int transfer(const struct ps_backing_file* file, bool reading, uint8_t* buffer,
+static int transfer(const struct ps_backing_file *file, bool reading, uint8_t *buffer,
                     uint64_t offset, uint32_t length) {
   assert(file != NULL && buffer != NULL);
   uint32_t progress = 0;
   int retries = 0;
   while (progress < length) {
-    uint8_t* at = buffer + progress;
+    uint8_t *at = buffer + progress;
     off_t where = (off_t)(offset + progress);
     ssize_t got = reading ? pread(file->fd, at, length - progress, where)
                           : pwrite(file->fd, at, length - progress, where);
@@ -40,12 +40,12 @@ static int transfer(const struct ps_backing_file* file, bool reading, uint8_t* b
 }
 
 /* Zeros where the file system can neither punch nor zero a range. */
-static int write_zeros(const struct ps_backing_file* file, uint64_t offset, uint32_t length) {
+static int write_zeros(const struct ps_backing_file *file, uint64_t offset, uint32_t length) {
   static const _Alignas(4096) uint8_t zeros[65536];
   assert(file != NULL);
   while (length > 0) {
     uint32_t part = length < sizeof zeros ? length : (uint32_t)sizeof zeros;
-    int error = transfer(file, false, (uint8_t*)(uintptr_t)zeros, offset, part);
+    int error = transfer(file, false, (uint8_t *)(uintptr_t)zeros, offset, part);
     if (error != 0) return error;
     offset += part;
     length -= part;
@@ -53,7 +53,7 @@ static int write_zeros(const struct ps_backing_file* file, uint64_t offset, uint
   return 0;
 }
 
-static int allocate(const struct ps_backing_file* file, int mode, uint64_t offset,
+static int allocate(const struct ps_backing_file *file, int mode, uint64_t offset,
                     uint32_t length) {
   int result = -1;
   for (int i = 0; i <= RETRIES; i++) {
@@ -68,7 +68,7 @@ static bool is_refusal(int error) {
          error == ENOTTY || error == EPERM;
 }
 
-static int zero(const struct ps_backing_file* file, uint64_t offset, uint32_t length) {
+static int zero(const struct ps_backing_file *file, uint64_t offset, uint32_t length) {
   int modes[2] = {ps_blocking_fallocate_mode(file, PS_MEDIA_ZERO),
                   FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE};
   for (int i = 0; file->can_punch && i < 2; i++) {
@@ -84,7 +84,7 @@ static int zero(const struct ps_backing_file* file, uint64_t offset, uint32_t le
 }
 
 /* A hint: what cannot do it does not fail it. */
-static int discard(const struct ps_backing_file* file, uint64_t offset, uint32_t length) {
+static int discard(const struct ps_backing_file *file, uint64_t offset, uint32_t length) {
   if (!file->can_punch) return 0;
   int error = 0;
   if (file->is_device) {
@@ -96,7 +96,7 @@ static int discard(const struct ps_backing_file* file, uint64_t offset, uint32_t
   return is_refusal(error) ? 0 : error;
 }
 
-static int sync_data(const struct ps_backing_file* file) {
+static int sync_data(const struct ps_backing_file *file) {
   int result = -1;
   for (int i = 0; i <= RETRIES; i++) {
     result = fdatasync(file->fd);
@@ -105,7 +105,7 @@ static int sync_data(const struct ps_backing_file* file) {
   return result == 0 ? 0 : errno;
 }
 
-int ps_blocking_run(const struct ps_backing_file* file, uint32_t op, uint8_t* buffer,
+int ps_blocking_run(const struct ps_backing_file *file, uint32_t op, uint8_t *buffer,
                     uint64_t offset, uint32_t length) {
   assert(file != NULL && file->fd >= 0);
   assert(file->block_size >= 512);

@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-int ps_request_check(const struct ps_media_request* request, uint64_t size, uint32_t block_size) {
+int ps_request_check(const struct ps_media_request *request, uint64_t size, uint32_t block_size) {
   assert(request != NULL);
   assert(block_size != 0);
   if (request->op < PS_MEDIA_READ || request->op > PS_MEDIA_PREFETCH) return EINVAL;

@@ -11,8 +11,8 @@
 #include "backing.h"
 
 /* Reads queue/NAME of the device, or of the disk that the partition is on. */
-static bool read_queue(dev_t device, const char* name, char* text, size_t size) {
-  static const char* const folders[] = {"queue", "../queue"};
+static bool read_queue(dev_t device, const char *name, char *text, size_t size) {
+  static const char *const folders[] = {"queue", "../queue"};
   assert(name != NULL && text != NULL && size > 1);
   for (size_t i = 0; i < 2; i++) {
     char path[128];
@@ -30,7 +30,7 @@ static bool read_queue(dev_t device, const char* name, char* text, size_t size) 
   return false;
 }
 
-void ps_backing_probe_device(struct ps_backing* backing) {
+void ps_backing_probe_device(struct ps_backing *backing) {
   assert(backing != NULL && backing->file.fd >= 0);
   struct stat status;
   char text[64];

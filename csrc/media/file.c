@@ -11,19 +11,20 @@
 enum { ENGINE_AUTO = 0, ENGINE_URING = 1, ENGINE_THREADS = 2 };
 enum { SIZE, CREATE, ENGINE, DIRECT, DEPTH, OPTIONS };
 
+#define DEPTH_DEFAULT 128
 #define FEWEST_THREADS 4
 #define MOST_THREADS 8
 
-static const char* const flags[] = {"0", "1", NULL};
-static const char* const engines[] = {"auto", "uring", "threads", NULL};
-static const char* const directs[] = {"auto", "0", "1", NULL}; /* as enum ps_direct */
+const char *const ps_flags[] = {"0", "1", NULL};
+static const char *const engines[] = {"auto", "uring", "threads", NULL};
+static const char *const directs[] = {"auto", "0", "1", NULL}; /* as enum ps_direct */
 
 static const struct ps_option options[OPTIONS] = {
-    [SIZE] = {.key = "size", .type = PS_OPTION_SIZE, .least = 512, .most = INT64_MAX},
-    [CREATE] = {.key = "create", .type = PS_OPTION_CHOICE, .choices = flags},
+    [SIZE] = PS_FILE_OPTION_SIZE,
+    [CREATE] = PS_FILE_OPTION_CREATE,
     [ENGINE] = {.key = "engine", .type = PS_OPTION_CHOICE, .choices = engines},
     [DIRECT] = {.key = "direct", .type = PS_OPTION_CHOICE, .choices = directs},
-    [DEPTH] = {.key = "depth", .type = PS_OPTION_NUMBER, .least = 1, .most = 4096},
+    [DEPTH] = PS_FILE_OPTION_DEPTH,
 };
 
 struct file_media {
@@ -36,17 +37,17 @@ struct file_media {
   atomic_uint warnings; /* of the engine */
   int event_fd;
   struct ps_uring uring;
-  struct ps_pool* pool;          /* the threads engine; or, for io_uring, what it cannot do */
+  struct ps_pool *pool;          /* the threads engine; or, for io_uring, what it cannot do */
   struct ps_request_list failed; /* ended without reaching the file, with their error */
 };
 
-static struct file_media* of(struct ps_media* media) {
+static struct file_media *of(struct ps_media *media) {
   assert(media != NULL);
-  return (struct file_media*)media;
+  return (struct file_media *)media;
 }
 
-static void get_limits(struct ps_media* media, struct ps_media_limits* limits) {
-  struct file_media* file = of(media);
+static void get_limits(struct ps_media *media, struct ps_media_limits *limits) {
+  struct file_media *file = of(media);
   assert(limits != NULL);
   *limits = (struct ps_media_limits){
       .size = file->backing.size,
@@ -65,14 +66,14 @@ static uint32_t thread_count(void) {
   return wanted < MOST_THREADS ? wanted : MOST_THREADS;
 }
 
-static int start_pool(struct file_media* file, uint32_t threads) {
+static int start_pool(struct file_media *file, uint32_t threads) {
   assert(file->pool == NULL);
   file->pool = ps_pool_new(&file->backing.file, threads, file->event_fd);
   return file->pool != NULL ? 0 : errno;
 }
 
-static int start(struct ps_media* media) {
-  struct file_media* file = of(media);
+static int start(struct ps_media *media) {
+  struct file_media *file = of(media);
   assert(!file->started);
   int error = 0;
   if (file->engine != ENGINE_THREADS) {
@@ -94,9 +95,9 @@ static int start(struct ps_media* media) {
 
 /* Runs in a thread what the ring refused. The one thread is made when it is first needed: most
  * files never do. */
-static void run_refused(struct file_media* file) {
+static void run_refused(struct file_media *file) {
   for (;;) {
-    struct ps_media_request* request = ps_list_pop(&file->uring.refused);
+    struct ps_media_request *request = ps_list_pop(&file->uring.refused);
     if (request == NULL) return;
     int error = file->pool == NULL ? start_pool(file, 1) : 0;
     if (error == 0) {
@@ -108,8 +109,8 @@ static void run_refused(struct file_media* file) {
   }
 }
 
-static void submit(struct ps_media* media, struct ps_media_request* request) {
-  struct file_media* file = of(media);
+static void submit(struct ps_media *media, struct ps_media_request *request) {
+  struct file_media *file = of(media);
   assert(file->started);
   int error = ps_request_check(request, file->backing.size, file->backing.file.block_size);
   if (error != 0) {
@@ -123,13 +124,13 @@ static void submit(struct ps_media* media, struct ps_media_request* request) {
   }
 }
 
-static void kick(struct ps_media* media) {
-  struct file_media* file = of(media);
+static void kick(struct ps_media *media) {
+  struct file_media *file = of(media);
   assert(file->started);
   if (file->engine == ENGINE_URING) ps_uring_kick(&file->uring);
 }
 
-static bool is_ready(struct file_media* file) {
+static bool is_ready(struct file_media *file) {
   if (!file->started) return false;
   if (file->failed.head != NULL) return true;
   if (file->pool != NULL && ps_pool_has_ended(file->pool)) return true;
@@ -139,8 +140,8 @@ static bool is_ready(struct file_media* file) {
 
 /* The descriptor is cleared before the reaping, so that what ends in between sets it again; and
  * not at all when nothing has ended since the last time, which is what a busy owner mostly sees. */
-static int poll_file(struct ps_media* media, uint64_t now_ns) {
-  struct file_media* file = of(media);
+static int poll_file(struct ps_media *media, uint64_t now_ns) {
+  struct file_media *file = of(media);
   struct ps_request_list ended = {0};
   int count = 0;
   (void)now_ns;
@@ -156,22 +157,22 @@ static int poll_file(struct ps_media* media, uint64_t now_ns) {
   if (file->pool != NULL) ps_pool_take(file->pool, &ended);
   ps_list_move(&ended, &file->failed);
   for (;; count++) {
-    struct ps_media_request* request = ps_list_pop(&ended);
+    struct ps_media_request *request = ps_list_pop(&ended);
     if (request == NULL) return count;
     ps_request_end(request, request->error);
   }
 }
 
-static int wait_fd(struct ps_media* media) { return of(media)->event_fd; }
+static int wait_fd(struct ps_media *media) { return of(media)->event_fd; }
 
-static uint64_t next_time(struct ps_media* media) { return is_ready(of(media)) ? 0 : UINT64_MAX; }
+static uint64_t next_time(struct ps_media *media) { return is_ready(of(media)) ? 0 : UINT64_MAX; }
 
-static int resize(struct ps_media* media, uint64_t size) {
+static int resize(struct ps_media *media, uint64_t size) {
   return ps_backing_resize(&of(media)->backing, size);
 }
 
-static void close_file(struct ps_media* media, bool abandon) {
-  struct file_media* file = of(media);
+static void close_file(struct ps_media *media, bool abandon) {
+  struct file_media *file = of(media);
   if (file->pool != NULL) ps_pool_close(file->pool, abandon);
   if (file->started && file->engine == ENGINE_URING) ps_uring_close(&file->uring);
   ps_backing_close(&file->backing);
@@ -193,8 +194,8 @@ static const struct ps_media_kind kind = {
 };
 
 /* Which engine, as far as can be told before the owner's thread is known. */
-static bool choose_engine(const struct ps_spec_report* report, struct file_media* file,
-                          const struct ps_option_value* engine) {
+static bool choose_engine(const struct ps_spec_report *report, struct file_media *file,
+                          const struct ps_option_value *engine) {
   file->engine = engine->given ? (uint32_t)engine->number : ENGINE_AUTO;
   if (file->engine == ENGINE_THREADS) return true;
   int error = ps_uring_probe();
@@ -210,12 +211,10 @@ static bool choose_engine(const struct ps_spec_report* report, struct file_media
   return true;
 }
 
-struct ps_media* ps_file_open(const struct ps_spec_report* report, const struct ps_spec_part* part,
-                              struct ps_media* below) {
-  assert(below == NULL && part->path != NULL);
-  struct ps_option_value values[OPTIONS];
-  if (!ps_spec_read(report, part, options, OPTIONS, values)) return NULL;
-  struct file_media* file = calloc(1, sizeof *file);
+struct ps_media *ps_file_new(const struct ps_spec_report *report, const struct ps_spec_part *part,
+                             const struct ps_file_order *order) {
+  assert(report != NULL && part != NULL && order != NULL);
+  struct file_media *file = calloc(1, sizeof *file);
   int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (file == NULL || event_fd < 0) {
     ps_spec_fail(report, part->start, "no memory or descriptors for the medium");
@@ -223,20 +222,34 @@ struct ps_media* ps_file_open(const struct ps_spec_report* report, const struct 
   }
   file->base.kind = &kind;
   file->event_fd = event_fd;
-  file->depth = values[DEPTH].given ? (uint32_t)values[DEPTH].number : 128;
-  if (!choose_engine(report, file, &values[ENGINE])) goto failed;
-  struct ps_backing_order order = {
+  file->depth = order->depth.given ? (uint32_t)order->depth.number : DEPTH_DEFAULT;
+  if (!choose_engine(report, file, &order->engine)) goto failed;
+  struct ps_backing_order backing = {
       .path = part->path,
       .path_at = part->path_start,
-      .has_size = values[SIZE].given,
-      .size = values[SIZE].number,
-      .size_at = values[SIZE].at,
-      .create = values[CREATE].given && values[CREATE].number == 1,
-      .direct = values[DIRECT].given ? (uint32_t)values[DIRECT].number : PS_DIRECT_AUTO,
+      .has_size = order->size.given,
+      .size = order->size.number,
+      .size_at = order->size.at,
+      .create = order->create.given && order->create.number == 1,
+      .direct = order->direct.given ? (uint32_t)order->direct.number : PS_DIRECT_AUTO,
   };
-  if (ps_backing_open(report, &order, &file->backing)) return &file->base;
+  if (ps_backing_open(report, &backing, &file->backing)) return &file->base;
 failed:
   if (event_fd >= 0) close(event_fd);
   free(file);
   return NULL;
+}
+
+struct ps_media *ps_file_open(const struct ps_spec_report *report, const struct ps_spec_part *part,
+                              struct ps_media *below) {
+  assert(below == NULL && part->path != NULL);
+  (void)below;
+  struct ps_option_value values[OPTIONS];
+  if (!ps_spec_read(report, part, options, OPTIONS, values)) return NULL;
+  struct ps_file_order order = {.size = values[SIZE],
+                                .create = values[CREATE],
+                                .engine = values[ENGINE],
+                                .direct = values[DIRECT],
+                                .depth = values[DEPTH]};
+  return ps_file_new(report, part, &order);
 }

@@ -27,7 +27,7 @@ struct ps_pool {
 };
 
 /* Drops one reference; frees the pool with the last. Called with the lock held. */
-static void release(struct ps_pool* pool) {
+static void release(struct ps_pool *pool) {
   assert(pool->references > 0);
   bool last = --pool->references == 0;
   pthread_mutex_unlock(&pool->lock);
@@ -41,12 +41,12 @@ static void release(struct ps_pool* pool) {
 
 /* Runs one request. Called with the lock held, and returns so. The request is not looked at after
  * the system call of an abandoned pool: its memory may be gone. */
-static void run_one(struct ps_pool* pool, struct ps_media_request* request) {
+static void run_one(struct ps_pool *pool, struct ps_media_request *request) {
   assert(pool != NULL && request != NULL);
   uint32_t op = request->op;
   uint32_t length = request->length;
   uint64_t offset = request->offset;
-  uint8_t* buffer = request->buffer;
+  uint8_t *buffer = request->buffer;
   pthread_mutex_unlock(&pool->lock);
   int error = ps_blocking_run(&pool->file, op, buffer, offset, length);
   pthread_mutex_lock(&pool->lock);
@@ -58,8 +58,8 @@ static void run_one(struct ps_pool* pool, struct ps_media_request* request) {
   if (was_empty) ps_event_set(pool->event_fd);
 }
 
-static void* work(void* argument) {
-  struct ps_pool* pool = argument;
+static void *work(void *argument) {
+  struct ps_pool *pool = argument;
   pthread_setname_np(pthread_self(), "ps-media");
   pthread_mutex_lock(&pool->lock);
   for (;;) {
@@ -74,7 +74,7 @@ static void* work(void* argument) {
 }
 
 /* Signals are for the process's own threads; blocked here, and so in the new threads. */
-static int start_threads(struct ps_pool* pool, uint32_t threads) {
+static int start_threads(struct ps_pool *pool, uint32_t threads) {
   assert(threads >= 1 && threads <= MOST_THREADS);
   sigset_t all;
   sigset_t before;
@@ -97,9 +97,9 @@ static int start_threads(struct ps_pool* pool, uint32_t threads) {
   return pool->thread_count > 0 ? 0 : error; /* fewer threads are enough */
 }
 
-struct ps_pool* ps_pool_new(const struct ps_backing_file* file, uint32_t threads, int event_fd) {
+struct ps_pool *ps_pool_new(const struct ps_backing_file *file, uint32_t threads, int event_fd) {
   assert(file != NULL && event_fd >= 0);
-  struct ps_pool* pool = calloc(1, sizeof *pool);
+  struct ps_pool *pool = calloc(1, sizeof *pool);
   if (pool == NULL) return NULL;
   pool->references = 1;
   pool->file = *file;
@@ -115,7 +115,7 @@ struct ps_pool* ps_pool_new(const struct ps_backing_file* file, uint32_t threads
   return NULL;
 }
 
-void ps_pool_submit(struct ps_pool* pool, struct ps_media_request* request) {
+void ps_pool_submit(struct ps_pool *pool, struct ps_media_request *request) {
   assert(pool != NULL && request != NULL);
   pthread_mutex_lock(&pool->lock);
   assert(!pool->stopping);
@@ -124,12 +124,12 @@ void ps_pool_submit(struct ps_pool* pool, struct ps_media_request* request) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-bool ps_pool_has_ended(struct ps_pool* pool) {
+bool ps_pool_has_ended(struct ps_pool *pool) {
   assert(pool != NULL);
   return atomic_load_explicit(&pool->has_ended, memory_order_acquire);
 }
 
-void ps_pool_take(struct ps_pool* pool, struct ps_request_list* ended) {
+void ps_pool_take(struct ps_pool *pool, struct ps_request_list *ended) {
   assert(pool != NULL && ended != NULL);
   pthread_mutex_lock(&pool->lock);
   ps_list_move(ended, &pool->ended);
@@ -137,7 +137,7 @@ void ps_pool_take(struct ps_pool* pool, struct ps_request_list* ended) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-void ps_pool_close(struct ps_pool* pool, bool abandon) {
+void ps_pool_close(struct ps_pool *pool, bool abandon) {
   assert(pool != NULL);
   uint32_t count = pool->thread_count;
   pthread_t threads[MOST_THREADS];

@@ -24,18 +24,18 @@ static const struct ps_option options[OPTIONS] = {
 struct ram_media {
   struct ps_media base;
   pthread_mutex_t lock; /* memory and size, against a resize by another thread */
-  uint8_t* memory;
+  uint8_t *memory;
   uint64_t size;
   struct ps_request_list waiting; /* the owner's thread only */
 };
 
-static struct ram_media* of(struct ps_media* media) {
+static struct ram_media *of(struct ps_media *media) {
   assert(media != NULL);
-  return (struct ram_media*)media;
+  return (struct ram_media *)media;
 }
 
-static void get_limits(struct ps_media* media, struct ps_media_limits* limits) {
-  struct ram_media* ram = of(media);
+static void get_limits(struct ps_media *media, struct ps_media_limits *limits) {
+  struct ram_media *ram = of(media);
   assert(limits != NULL);
   pthread_mutex_lock(&ram->lock);
   *limits = (struct ps_media_limits){
@@ -43,19 +43,19 @@ static void get_limits(struct ps_media* media, struct ps_media_limits* limits) {
   pthread_mutex_unlock(&ram->lock);
 }
 
-static int start(struct ps_media* media) {
+static int start(struct ps_media *media) {
   assert(media != NULL);
   return 0;
 }
 
-static void submit(struct ps_media* media, struct ps_media_request* request) {
+static void submit(struct ps_media *media, struct ps_media_request *request) {
   ps_list_push(&of(media)->waiting, request);
 }
 
-static void kick(struct ps_media* media) { (void)media; }
+static void kick(struct ps_media *media) { (void)media; }
 
 /* Whole pages go back to the system, which gives zeros for them; the rest is written. */
-static void zero(struct ram_media* ram, uint64_t offset, uint64_t length) {
+static void zero(struct ram_media *ram, uint64_t offset, uint64_t length) {
   assert(offset <= ram->size && length <= ram->size - offset);
   uint64_t end = offset + length;
   uint64_t first = (offset + PAGE - 1) / PAGE * PAGE;
@@ -68,7 +68,7 @@ static void zero(struct ram_media* ram, uint64_t offset, uint64_t length) {
   }
 }
 
-static int run(struct ram_media* ram, const struct ps_media_request* request) {
+static int run(struct ram_media *ram, const struct ps_media_request *request) {
   int error = ps_request_check(request, ram->size, BLOCK_SIZE);
   if (error != 0) return error;
   switch (request->op) {
@@ -89,14 +89,14 @@ static int run(struct ram_media* ram, const struct ps_media_request* request) {
   return 0;
 }
 
-static int poll_ram(struct ps_media* media, uint64_t now_ns) {
-  struct ram_media* ram = of(media);
+static int poll_ram(struct ps_media *media, uint64_t now_ns) {
+  struct ram_media *ram = of(media);
   struct ps_request_list waiting = {0};
   int count = 0;
   (void)now_ns;
   ps_list_move(&waiting, &ram->waiting);
   for (;; count++) {
-    struct ps_media_request* request = ps_list_pop(&waiting);
+    struct ps_media_request *request = ps_list_pop(&waiting);
     if (request == NULL) return count;
     pthread_mutex_lock(&ram->lock);
     int error = run(ram, request);
@@ -105,22 +105,22 @@ static int poll_ram(struct ps_media* media, uint64_t now_ns) {
   }
 }
 
-static int wait_fd(struct ps_media* media) {
+static int wait_fd(struct ps_media *media) {
   (void)media;
   return -1;
 }
 
-static uint64_t next_time(struct ps_media* media) {
+static uint64_t next_time(struct ps_media *media) {
   return of(media)->waiting.head != NULL ? 0 : UINT64_MAX;
 }
 
-static int resize(struct ps_media* media, uint64_t size) {
-  struct ram_media* ram = of(media);
+static int resize(struct ps_media *media, uint64_t size) {
+  struct ram_media *ram = of(media);
   if (size == 0) return 0;
   if (size % BLOCK_SIZE != 0 || size > options[SIZE].most) return -EINVAL;
   pthread_mutex_lock(&ram->lock);
   uint64_t before = (ram->size + PAGE - 1) / PAGE * PAGE;
-  void* memory = mremap(ram->memory, before, (size + PAGE - 1) / PAGE * PAGE, MREMAP_MAYMOVE);
+  void *memory = mremap(ram->memory, before, (size + PAGE - 1) / PAGE * PAGE, MREMAP_MAYMOVE);
   int error = memory == MAP_FAILED ? errno : 0;
   if (error == 0) {
     ram->memory = memory;
@@ -134,8 +134,8 @@ static int resize(struct ps_media* media, uint64_t size) {
   return -error;
 }
 
-static void close_ram(struct ps_media* media, bool abandon) {
-  struct ram_media* ram = of(media);
+static void close_ram(struct ps_media *media, bool abandon) {
+  struct ram_media *ram = of(media);
   assert(abandon || ram->waiting.head == NULL);
   (void)abandon;
   munmap(ram->memory, (ram->size + PAGE - 1) / PAGE * PAGE);
@@ -156,8 +156,8 @@ static const struct ps_media_kind kind = {
     .close = close_ram,
 };
 
-struct ps_media* ps_ram_open(const struct ps_spec_report* report, const struct ps_spec_part* part,
-                             struct ps_media* below) {
+struct ps_media *ps_ram_open(const struct ps_spec_report *report, const struct ps_spec_part *part,
+                             struct ps_media *below) {
   assert(below == NULL);
   struct ps_option_value values[OPTIONS];
   if (!ps_spec_read(report, part, options, OPTIONS, values)) return NULL;
@@ -169,12 +169,12 @@ struct ps_media* ps_ram_open(const struct ps_spec_report* report, const struct p
                  BLOCK_SIZE);
     return NULL;
   }
-  struct ram_media* ram = calloc(1, sizeof *ram);
+  struct ram_media *ram = calloc(1, sizeof *ram);
   if (ram == NULL) {
     ps_spec_fail(report, part->start, "no memory for the medium");
     return NULL;
   }
-  void* memory = mmap(NULL, (size + PAGE - 1) / PAGE * PAGE, PROT_READ | PROT_WRITE,
+  void *memory = mmap(NULL, (size + PAGE - 1) / PAGE * PAGE, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     ps_spec_fail(report, values[SIZE].at, "no memory for so much; expected a smaller size");

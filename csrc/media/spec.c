@@ -7,7 +7,7 @@
 
 #include "internal.h"
 
-bool ps_spec_fail(const struct ps_spec_report* report, const char* at, const char* format, ...) {
+bool ps_spec_fail(const struct ps_spec_report *report, const char *at, const char *format, ...) {
   assert(report != NULL && format != NULL);
   assert(report->size == 0 || report->text != NULL);
   int used = 0;
@@ -35,8 +35,8 @@ static int hex_digit(char c) {
 }
 
 /* Decodes %XX of a path. */
-static bool decode_path(const struct ps_spec_report* report, const char* text, size_t length,
-                        struct ps_spec_part* part) {
+static bool decode_path(const struct ps_spec_report *report, const char *text, size_t length,
+                        struct ps_spec_part *part) {
   assert(part->path == NULL);
   if (length == 0) {
     return ps_spec_fail(report, text, "the path is empty; expected %.*s:PATH",
@@ -66,10 +66,10 @@ static bool decode_path(const struct ps_spec_report* report, const char* text, s
   return true;
 }
 
-static bool cut_option(const struct ps_spec_report* report, const char* text, size_t length,
-                       struct ps_spec_part* part) {
+static bool cut_option(const struct ps_spec_report *report, const char *text, size_t length,
+                       struct ps_spec_part *part) {
   assert(part->option_count <= PS_SPEC_OPTIONS);
-  const char* equals = memchr(text, '=', length);
+  const char *equals = memchr(text, '=', length);
   if (equals == NULL || equals == text) {
     return ps_spec_fail(report, text, "\"%.*s\" is no option; expected KEY=VALUE", (int)length,
                         text);
@@ -77,13 +77,13 @@ static bool cut_option(const struct ps_spec_report* report, const char* text, si
   if (part->option_count == PS_SPEC_OPTIONS) {
     return ps_spec_fail(report, text, "too many options; expected at most %d", PS_SPEC_OPTIONS);
   }
-  struct ps_spec_option* option = &part->options[part->option_count++];
+  struct ps_spec_option *option = &part->options[part->option_count++];
   option->key = text;
   option->key_length = (size_t)(equals - text);
   option->value = equals + 1;
   option->value_length = length - option->key_length - 1;
   for (uint32_t i = 0; i + 1 < part->option_count; i++) {
-    const struct ps_spec_option* other = &part->options[i];
+    const struct ps_spec_option *other = &part->options[i];
     if (other->key_length == option->key_length &&
         memcmp(other->key, option->key, option->key_length) == 0) {
       return ps_spec_fail(report, text, "option \"%.*s\" is given twice; expected once",
@@ -93,20 +93,20 @@ static bool cut_option(const struct ps_spec_report* report, const char* text, si
   return true;
 }
 
-bool ps_spec_cut(const struct ps_spec_report* report, const char* start, bool has_path,
-                 struct ps_spec_part* part, const char** end) {
+bool ps_spec_cut(const struct ps_spec_report *report, const char *start, bool has_path,
+                 struct ps_spec_part *part, const char **end) {
   assert(report != NULL && start != NULL);
   assert(part != NULL && end != NULL);
   *part = (struct ps_spec_part){.start = start};
   part->kind_length = strcspn(start, ":|");
-  const char* stop = start + strcspn(start, "|");
-  const char* at = start + part->kind_length;
+  const char *stop = start + strcspn(start, "|");
+  const char *at = start + part->kind_length;
   *end = stop;
   bool colon = at < stop;
   if (colon) at++;
   if (has_path) {
     size_t length = (size_t)(stop - at);
-    const char* comma = memchr(at, ',', length);
+    const char *comma = memchr(at, ',', length);
     if (comma != NULL) length = (size_t)(comma - at);
     if (!decode_path(report, at, length, part)) return false;
     at += length;
@@ -117,7 +117,7 @@ bool ps_spec_cut(const struct ps_spec_report* report, const char* start, bool ha
   }
   for (;;) {
     size_t length = (size_t)(stop - at);
-    const char* comma = memchr(at, ',', length);
+    const char *comma = memchr(at, ',', length);
     if (comma != NULL) length = (size_t)(comma - at);
     if (!cut_option(report, at, length, part)) return false;
     at += length;
@@ -126,7 +126,7 @@ bool ps_spec_cut(const struct ps_spec_report* report, const char* start, bool ha
   }
 }
 
-void ps_spec_part_free(struct ps_spec_part* part) {
+void ps_spec_part_free(struct ps_spec_part *part) {
   assert(part != NULL);
   free(part->path);
   part->path = NULL;

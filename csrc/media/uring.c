@@ -15,7 +15,7 @@ static const unsigned ring_flags[] = {
     0,
 };
 
-static int make_ring(struct io_uring* ring, uint32_t entries) {
+static int make_ring(struct io_uring *ring, uint32_t entries) {
   int result = -EINVAL;
   for (size_t i = 0; i < sizeof ring_flags / sizeof ring_flags[0] && result == -EINVAL; i++) {
     result = io_uring_queue_init(entries, ring, ring_flags[i]);
@@ -30,7 +30,7 @@ int ps_uring_probe(void) {
   return error;
 }
 
-int ps_uring_open(struct ps_uring* uring, const struct ps_backing_file* file, uint32_t depth,
+int ps_uring_open(struct ps_uring *uring, const struct ps_backing_file *file, uint32_t depth,
                   int event_fd) {
   assert(uring != NULL && file != NULL);
   assert(depth > 0 && event_fd >= 0);
@@ -47,27 +47,27 @@ int ps_uring_open(struct ps_uring* uring, const struct ps_backing_file* file, ui
   return -result;
 }
 
-static struct io_uring_sqe* next_entry(struct ps_uring* uring) {
-  struct io_uring_sqe* entry = io_uring_get_sqe(&uring->ring);
+static struct io_uring_sqe *next_entry(struct ps_uring *uring) {
+  struct io_uring_sqe *entry = io_uring_get_sqe(&uring->ring);
   if (entry != NULL) return entry;
   (void)io_uring_submit(&uring->ring);
   return io_uring_get_sqe(&uring->ring);
 }
 
 /* `state` of a request here: bytes done below, retries above. */
-static uint32_t progress_of(const struct ps_media_request* request) {
+static uint32_t progress_of(const struct ps_media_request *request) {
   return (uint32_t)request->state;
 }
 
-static bool may_retry(struct ps_media_request* request) {
+static bool may_retry(struct ps_media_request *request) {
   request->state += UINT64_C(1) << 32;
   return (request->state >> 32) <= RETRIES;
 }
 
 /* Prepares the rest of the request; it ends with EAGAIN should the ring have no room. */
-static void issue(struct ps_uring* uring, struct ps_media_request* request) {
+static void issue(struct ps_uring *uring, struct ps_media_request *request) {
   assert(uring != NULL && request != NULL);
-  struct io_uring_sqe* entry = next_entry(uring);
+  struct io_uring_sqe *entry = next_entry(uring);
   if (entry == NULL) {
     request->error = EAGAIN;
     ps_list_push(&uring->ended, request);
@@ -99,12 +99,12 @@ static void issue(struct ps_uring* uring, struct ps_media_request* request) {
 
 /* What the ring has no operation for: a device's discard, and zeros where nothing can be punched.
  */
-static bool needs_thread(const struct ps_uring* uring, uint32_t op) {
+static bool needs_thread(const struct ps_uring *uring, uint32_t op) {
   if (op != PS_MEDIA_DISCARD && op != PS_MEDIA_ZERO) return false;
   return !uring->file.can_punch || (op == PS_MEDIA_DISCARD && uring->file.is_device);
 }
 
-void ps_uring_submit(struct ps_uring* uring, struct ps_media_request* request) {
+void ps_uring_submit(struct ps_uring *uring, struct ps_media_request *request) {
   assert(uring != NULL && request != NULL);
   request->state = 0;
   if (needs_thread(uring, request->op)) {
@@ -114,7 +114,7 @@ void ps_uring_submit(struct ps_uring* uring, struct ps_media_request* request) {
   }
 }
 
-void ps_uring_kick(struct ps_uring* uring) {
+void ps_uring_kick(struct ps_uring *uring) {
   assert(uring != NULL);
   for (int i = 0; i < RETRIES && io_uring_sq_ready(&uring->ring) > 0; i++) {
     int result = io_uring_submit(&uring->ring);
@@ -123,13 +123,13 @@ void ps_uring_kick(struct ps_uring* uring) {
   }
 }
 
-static void end(struct ps_uring* uring, struct ps_media_request* request, int error) {
+static void end(struct ps_uring *uring, struct ps_media_request *request, int error) {
   request->error = error;
   ps_list_push(&uring->ended, request);
 }
 
 /* A read or write moved `count` bytes: done, or the rest is issued. */
-static void advance(struct ps_uring* uring, struct ps_media_request* request, uint32_t count) {
+static void advance(struct ps_uring *uring, struct ps_media_request *request, uint32_t count) {
   assert(count <= request->length - progress_of(request));
   uint32_t whole = count - count % uring->file.block_size;
   if (count == request->length - progress_of(request)) {
@@ -142,7 +142,7 @@ static void advance(struct ps_uring* uring, struct ps_media_request* request, ui
   }
 }
 
-static void complete(struct ps_uring* uring, struct ps_media_request* request, int result) {
+static void complete(struct ps_uring *uring, struct ps_media_request *request, int result) {
   assert(uring->in_flight > 0);
   uring->in_flight--;
   bool transfers = ps_op_is_read(request->op) || request->op == PS_MEDIA_WRITE;
@@ -160,18 +160,18 @@ static void complete(struct ps_uring* uring, struct ps_media_request* request, i
   }
 }
 
-bool ps_uring_is_ready(struct ps_uring* uring) {
+bool ps_uring_is_ready(struct ps_uring *uring) {
   assert(uring != NULL);
   unsigned flags = __atomic_load_n(uring->ring.sq.kflags, __ATOMIC_RELAXED);
   if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) return true;
   return io_uring_cq_ready(&uring->ring) > 0 || io_uring_sq_ready(&uring->ring) > 0;
 }
 
-void ps_uring_reap(struct ps_uring* uring) {
+void ps_uring_reap(struct ps_uring *uring) {
   assert(uring != NULL);
-  struct io_uring_cqe* entry = NULL;
+  struct io_uring_cqe *entry = NULL;
   for (int i = 0; i < REAP_MOST && io_uring_peek_cqe(&uring->ring, &entry) == 0; i++) {
-    struct ps_media_request* request = io_uring_cqe_get_data(entry);
+    struct ps_media_request *request = io_uring_cqe_get_data(entry);
     int result = entry->res;
     io_uring_cqe_seen(&uring->ring, entry);
     if (request != NULL) complete(uring, request, result);
@@ -179,7 +179,7 @@ void ps_uring_reap(struct ps_uring* uring) {
   ps_uring_kick(uring); /* the rest of short transfers */
 }
 
-void ps_uring_close(struct ps_uring* uring) {
+void ps_uring_close(struct ps_uring *uring) {
   assert(uring != NULL);
   io_uring_queue_exit(&uring->ring);
 }

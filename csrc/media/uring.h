@@ -18,15 +18,15 @@ struct ps_uring {
 /* 0 when a ring can be made here, or the errno that says why not. */
 int ps_uring_probe(void);
 /* 0 or an errno. `event_fd` becomes readable on completions. */
-int ps_uring_open(struct ps_uring* uring, const struct ps_backing_file* file, uint32_t depth,
+int ps_uring_open(struct ps_uring *uring, const struct ps_backing_file *file, uint32_t depth,
                   int event_fd);
-void ps_uring_submit(struct ps_uring* uring, struct ps_media_request* request);
-void ps_uring_kick(struct ps_uring* uring);
+void ps_uring_submit(struct ps_uring *uring, struct ps_media_request *request);
+void ps_uring_kick(struct ps_uring *uring);
 /* True when ps_uring_reap has something to do, seen without a system call. */
-bool ps_uring_is_ready(struct ps_uring* uring);
+bool ps_uring_is_ready(struct ps_uring *uring);
 /* Moves completions to `ended` and `refused`. */
-void ps_uring_reap(struct ps_uring* uring);
+void ps_uring_reap(struct ps_uring *uring);
 /* Requests under way are cancelled as far as the kernel can. */
-void ps_uring_close(struct ps_uring* uring);
+void ps_uring_close(struct ps_uring *uring);
 
 #endif
