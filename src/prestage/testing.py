@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -187,13 +188,13 @@ def in_thread(target: Target) -> Iterator[Target]:
     """Run a target in a thread with an event loop of its own, for tests that are not coroutines."""
     outcome: list[BaseException] = []
     ready = threading.Event()
-    ends: list[Callable[[], None]] = []
+    ends: list[Callable[[], object]] = []
 
     async def serve() -> None:
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
         async with target:
-            ends.append(lambda: loop.call_soon_threadsafe(over.set) and None)
+            ends.append(partial(loop.call_soon_threadsafe, over.set))
             ready.set()
             await over.wait()
 
