@@ -259,10 +259,11 @@ def _read_text(source: str) -> str:
     """Read a regular file of bounded size: a device or pipe could block, or never end."""
     try:
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            problem = Problem("", "found something else, expected a regular TOML file")
+            raise InvalidConfig(source, [problem])
         with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                problem = Problem("", "found something else, expected a regular TOML file")
-                raise InvalidConfig(source, [problem])
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
-from prestage.target.media_options import check_faults, check_media
+from prestage.target.media_options import MEDIA_OPTIONS, check_faults, check_media
 from prestage.target.settings import (
     DISCOVERY_NQN,
     LimitSettings,
@@ -220,6 +220,8 @@ def _check_backing(namespace: NamespaceSettings, prefix: str) -> Iterator[Found]
             yield f"{prefix}path", f'found {quote(path)}, expected none with media = "ram"'
         if not namespace.size:
             yield f"{prefix}size", 'found no size, expected one with media = "ram"'
+    elif namespace.media not in MEDIA_OPTIONS:
+        return
     elif not path:
         yield f"{prefix}path", "found no path, expected a backing file or block device"
     elif Path(path).is_dir():

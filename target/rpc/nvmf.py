@@ -6,6 +6,7 @@ Every listener of this target serves every subsystem: one added "to a subsystem"
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -302,26 +303,27 @@ def nvmf_config(context: Context) -> list[dict[str, object]]:
     """Return the calls that make subsystems, hosts, namespaces and listeners again."""
     found = view.subsystems(context.target)
     bound = [address(one) for one in view.listeners(context.target)]
-    calls: list[tuple[str, dict[str, object]]] = [
-        ("nvmf_create_transport", transport(context)),
-        *(("nvmf_create_subsystem", creation(one)) for one in found),
+    spaces = [space for one in found for space in one.namespaces]
+    return [
+        call("nvmf_create_transport", transport(context)),
+        *(call("nvmf_create_subsystem", creation(one)) for one in found),
         *(
-            ("nvmf_subsystem_add_host", {"nqn": one.nqn, "host": host})
+            call("nvmf_subsystem_add_host", {"nqn": one.nqn, "host": host})
             for one in found
             for host in one.hosts
         ),
+        *(call("nvmf_subsystem_add_ns", addition(context, space)) for space in spaces),
         *(
-            ("nvmf_subsystem_add_ns", addition(context, space))
-            for one in found
-            for space in one.namespaces
-        ),
-        *(
-            ("nvmf_subsystem_add_listener", {"nqn": one.nqn, "listen_address": where})
+            call("nvmf_subsystem_add_listener", {"nqn": one.nqn, "listen_address": where})
             for one in found
             for where in bound
         ),
     ]
-    return [{"method": name, "params": params} for name, params in calls]
+
+
+def call(name: str, params: Mapping[str, object]) -> dict[str, object]:
+    """Return one call of a saved configuration."""
+    return {"method": name, "params": params}
 
 
 def creation(found: view.SubsystemView) -> dict[str, object]:

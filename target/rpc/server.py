@@ -102,8 +102,8 @@ class ControlServer:
         self._sock: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Take the lock, replace a stale socket, and listen.
+    def claim(self) -> None:
+        """Take the lock, replace a stale socket, and listen; whoever connects has to wait.
 
         Raises `AlreadyExists` when a running process holds the lock, `Invalid` for a path that
         cannot be a socket, and OSError.
@@ -118,6 +118,11 @@ class ControlServer:
         except BaseException:
             self._release()
             raise
+
+    def start(self) -> None:
+        """Answer; after `claim`, in the event loop."""
+        assert self._sock is not None
+        assert self._accepting is None
         self._accepting = asyncio.get_running_loop().create_task(self._accept(self._sock))
 
     async def stop(self) -> None:
@@ -130,11 +135,15 @@ class ControlServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._accepting = None
         self._sock.close()
         self._sock = None
+        self._remove()
+        self._release()
+
+    def _remove(self) -> None:
         with contextlib.suppress(OSError):
             Path(self.path).unlink()
-        self._release()
 
     def _release(self) -> None:
         # Unlinked while it is still held: whoever opened it before finds that it is not the
