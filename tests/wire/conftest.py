@@ -8,12 +8,12 @@ A module may set CONFIG, changes to the configuration of running.base_config.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from .probing import Site, check_fresh_connection
+from .probing import SEED, Site, check_fresh_connection
 from .running import ALLOWED_HOST, RESTRICTED_NQN, RunningTarget, base_config, merge
 
 EXTERNAL = "PRESTAGE_TEST_TARGET"
@@ -22,6 +22,15 @@ EXTERNAL = "PRESTAGE_TEST_TARGET"
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker of the tests that boot a kernel."""
     config.addinivalue_line("markers", "rig: boots a Linux kernel under emulation")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with every failure how its randomness is repeated."""
+    report = yield
+    if report.failed:
+        report.sections.append(("seed", f"PRESTAGE_TEST_SEED={SEED}"))
+    return report
 
 
 def external_site() -> Site | None:

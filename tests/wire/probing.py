@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +25,9 @@ from nvme_tcp.connection import (
 )
 from nvme_tcp.host import Controller, connected_queue_pair, open_queue
 from nvme_tcp.queue import Queue
+
+SEED = int(os.environ.get("PRESTAGE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+"""Where all randomness of a run starts; a failure's report names it."""
 
 
 @dataclasses.dataclass(frozen=True)
