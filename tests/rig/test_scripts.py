@@ -165,7 +165,7 @@ class TestBoots:
         )
         done = call(LINUX_HOST, script, "first", "a 'b' \"c\"")
         assert done.returncode == 7
-        assert done.stdout.splitlines() == ["<a 'b' \"c\"> 2", "1"]
+        assert done.stdout.splitlines() == ["<a 'b' \"c\"> 2", "live"]
 
     def test_time_is_up(self, tmp_path: Path) -> None:
         done = call(LINUX_HOST, "-t", "2", guest_script(tmp_path, "exit 0"))
