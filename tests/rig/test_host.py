@@ -29,7 +29,8 @@ if behaviour == "fails":
 status = 3 if behaviour == "unflushed" else 0
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(status))
 ready = pathlib.Path(sys.argv[sys.argv.index("--ready-file") + 1])
-made = {{"listeners": [{{"address": "127.0.0.1", "port": int((here / "port").read_text())}}], "control_socket": "/s"}}
+bound = {{"address": "127.0.0.1", "port": int((here / "port").read_text())}}
+made = {{"listeners": [bound], "control_socket": "/s"}}
 (here / "new").write_text(json.dumps(made))
 (here / "new").rename(ready)
 while True:
