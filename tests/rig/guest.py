@@ -194,8 +194,9 @@ def error_log(guest: Guest) -> Facts:
     device, bad = f"/dev/{guest.disk(2)}", guest.plan["bad_lba"]
     read = f"nvme read {device} -c 0 -z 512 -d /run/rig-block -s"
     before = run_json(f"nvme smart-log {guest.node()} -o json")
-    run(f"{read} {bad - 1}")
-    run(f"{read} {bad + 1}")
+    # A target may keep its cache, and so read its medium, in units of 4 KiB.
+    run(f"{read} {bad - 8}")
+    run(f"{read} {bad + 8}")
     passed = run(f"{read} {bad}", fails=True)
     block = run(f"dd if={device} of=/dev/null bs=512 count=1 skip={bad} iflag=direct", fails=True)
     return {

@@ -107,7 +107,9 @@ class ControlServer:
 
         self._side = side
         self._server = Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="rig-control")
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="rig-control"
+        )
         self._thread.start()
 
     @property

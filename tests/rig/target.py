@@ -60,7 +60,7 @@ class Target:
             raise RigError(f"cannot start {shlex.join(command)}: {error}") from error
         self._process = process
         deadline = time.monotonic() + START_S
-        while not ready.exists() or not ready.read_bytes().endswith(b"}"):
+        while not ready.exists():
             if process.poll() is not None:
                 raise RigError(f"{shlex.join(command)}: exit {process.returncode}\n{self.tail()}")
             if time.monotonic() > deadline:
@@ -117,7 +117,7 @@ class Target:
 
     def _manage(self, *words: str) -> None:
         """A command of `prestage namespace`, as an operator would give it."""
-        command = [*self._prestage, "namespace", *words, "--socket", self._socket]
+        command = [*self._prestage, "namespace", *words, "--control-socket", self._socket]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             raise RigError(f"{shlex.join(command)}: exit {done.returncode}: {done.stderr}")
