@@ -43,8 +43,9 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
         "#include <sys/uio.h>\n" + "".join(f'#include "{header}"\n' for header in headers),
         sources=sources(*folders),
         libraries=libraries,
+        # Assertions stay: a target that has lost its way must stop before it writes.
         # -iquote, for <sched.h> of the C library must not be found here.
-        extra_compile_args=["-iquote", "csrc", *WARNINGS, "-O2", "-g", *extra],
+        extra_compile_args=["-UNDEBUG", "-iquote", "csrc", *WARNINGS, "-O2", "-g", *extra],
         extra_link_args=extra,
         py_limited_api=True,
     )

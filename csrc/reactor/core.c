@@ -99,6 +99,10 @@ static bool make_tier(struct ps_core* core, char* error, size_t size) {
       .writeback_age_ns = config->writeback_age_ns,
       .retry_ns = 10 * 1000 * 1000,
       .frames = core->frames};
+  /* A Compare holds two frames an extent: a command must never need more than there are. */
+  if (core->frame_count < tier.dirty_limit + 2 * core->segments + 2)
+    return refuse(error, size, "dirty_percent %u of %u slots leaves too few, expected %u or more",
+                  config->dirty_percent, core->frame_count, 2 * core->segments + 2);
   core->tier = ps_tier_new(&tier);
   if (core->tier == NULL)
     return refuse(error, size, "a tier of %u slots with dirty_percent %u cannot work",

@@ -1,5 +1,5 @@
 /* First come, first served, with at most a window of operations under way. */
-#include "../sched.h"
+#include "../scheduler.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -35,14 +35,23 @@ static void await_sync(struct ps_tier* tier, uint32_t number, uint64_t sync,
   waiter->sequence = sync;
   waiter->state |= FLUSH_WRITTEN;
   if (volume->sync_wanted < sync) volume->sync_wanted = sync;
+  tier_activate(tier, volume);
   tier_wait(tier, waiter, WAIT_SYNC, number);
+}
+
+/* The sync that covers what the caller wrote past the tier, 0: there is nothing. */
+static uint64_t sync_of_direct(const struct volume* volume) {
+  return volume->wrote_directly ? covering_sync(volume, volume->direct_stamp) : 0;
 }
 
 /* The sync that a flush of the whole volume needs once its writes have ended, 0: none. */
 static uint64_t sync_of_whole(const struct ps_tier* tier, const struct volume* volume,
                               const struct ps_tier_waiter* waiter) {
-  if ((waiter->state & FLUSH_SYNC) == 0 || volume->unsynced.length == 0) return 0;
-  return covering_sync(volume, tier->extents[volume->unsynced.last].sync_stamp);
+  if ((waiter->state & FLUSH_SYNC) == 0) return 0;
+  uint64_t sync = sync_of_direct(volume);
+  if (volume->unsynced.length == 0) return sync;
+  uint64_t covering = covering_sync(volume, tier->extents[volume->unsynced.last].sync_stamp);
+  return covering > sync ? covering : sync;
 }
 
 void tier_advance_flushes(struct ps_tier* tier, uint32_t number) {
@@ -109,7 +118,7 @@ static int flush_range(struct ps_tier* tier, uint32_t number, uint64_t offset, u
   const struct volume* volume = &tier->volumes[number];
   uint32_t slot = tier->config.slot_size;
   uint32_t waits_for = NONE;
-  uint64_t sync = 0;
+  uint64_t sync = sync_of_direct(volume);
   for (uint64_t at = offset; at < end; at = (at & ~(uint64_t)(slot - 1)) + slot) {
     uint32_t index = tier_find(tier, number, at >> tier->slot_shift);
     if (index == NONE) continue;

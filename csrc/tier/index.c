@@ -96,7 +96,7 @@ static struct list* dirty_list(struct volume* volume, uint32_t where) {
   }
 }
 
-static void activate(struct ps_tier* tier, struct volume* volume) {
+void tier_activate(struct ps_tier* tier, struct volume* volume) {
   if (volume->is_active) return;
   volume->is_active = true;
   tier_list_append(&tier->active, (uint32_t)(volume - tier->volumes));
@@ -119,7 +119,7 @@ void tier_list_dirty(struct ps_tier* tier, uint32_t index, enum dirty_list where
   }
   tier_list_insert_after(list, index, before);
   extent->in_dirty = where & 3;
-  activate(tier, volume);
+  tier_activate(tier, volume);
 }
 
 /* ---- places ---- */
@@ -158,7 +158,7 @@ static void place(struct ps_tier* tier, uint32_t index, enum place wanted) {
   if (wanted == PLACE_UNSYNCED) {
     struct volume* volume = volume_of(tier, extent);
     if (list->length == 0) volume->unsynced_since_ns = tier->now_ns;
-    activate(tier, volume);
+    tier_activate(tier, volume);
   }
   /* The hot end of a class is its front; everything else is in order of arrival. */
   if (wanted == PLACE_EVICTABLE && !extent->once) {

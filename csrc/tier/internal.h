@@ -124,6 +124,8 @@ struct volume {
   bool is_active; /* in tier->active */
   bool sync_under_way;
   bool sync_failed; /* and none has succeeded since */
+  bool wrote_directly;   /* the caller wrote past the tier; no sync has covered it yet */
+  uint32_t direct_stamp; /* syncs that had begun when it did */
   struct links active_links;
   struct list aged, urgent, failed, unsynced;
   struct queue flushes;     /* of the whole volume, waiting for writes; by sequence */
@@ -245,6 +247,8 @@ uint32_t tier_track(struct ps_tier* tier, uint32_t volume, uint64_t number, uint
 /* Brings counters and lists in line with the masks and references of the extent; stops tracking
  * it when nothing is left of it. To be called after every change of either. */
 void tier_settle(struct ps_tier* tier, uint32_t index);
+/* The volume has something to write or to sync: it takes its turns. */
+void tier_activate(struct ps_tier *tier, struct volume *volume);
 /* Takes the extent out of its place, before its class or what orders the place changes. */
 void tier_unplace(struct ps_tier* tier, uint32_t index);
 void tier_set_frame(struct ps_tier* tier, uint32_t index, uint32_t frame);

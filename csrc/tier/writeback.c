@@ -273,6 +273,7 @@ bool tier_issue_sync(struct ps_tier* tier, struct ps_tier_action* action) {
 static void sync_succeeded(struct ps_tier* tier, struct volume* volume) {
   uint32_t index;
   volume->sync_completed = volume->sync_started;
+  if (volume->direct_stamp != (uint32_t)volume->sync_started) volume->wrote_directly = false;
   while ((index = volume->unsynced.first) != NONE) {
     struct extent* extent = &tier->extents[index];
     if (extent->sync_stamp == (uint32_t)volume->sync_started) break; /* written since it began */
