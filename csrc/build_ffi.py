@@ -52,10 +52,10 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
     return ffi
 
 
-engine = builder("prestage._engine", ["engine.h"], ["engine"], ["isal"])
+engine = builder("prestage._engine", ["digest.h", "engine.h"], ["engine"], ["isal"])
 core = builder(
     "prestage._core",
-    ["media.h", "tier.h", "scheduler.h", "core.h"],
+    ["digest.h", "media.h", "tier.h", "scheduler.h", "core.h"],
     ["engine", "tier", "media", "sched", "reactor"],
     ["isal", "uring", "pthread"],
 )

@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "digest.h"
+
 /* cffi: begin */
 enum ps_role { PS_ROLE_TARGET = 0, PS_ROLE_HOST = 1 };
-
-enum ps_digest { PS_DIGEST_HEADER = 1, PS_DIGEST_DATA = 2 };
 
 struct ps_engine_config {
   uint32_t role;            /* enum ps_role */

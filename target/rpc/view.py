@@ -145,7 +145,7 @@ def listeners(target: TargetLike) -> list[ListenerView]:
 
 def subsystems(target: TargetLike) -> list[SubsystemView]:
     """Return the NVM subsystems, in the order in which they were added."""
-    return [_subsystem(found) for found in target.subsystems.values() if found.nqn != DISCOVERY_NQN]
+    return [_subsystem(found) for found in target.subsystems]
 
 
 def _subsystem(found: Any) -> SubsystemView:
