@@ -137,6 +137,11 @@ class RawConnection:
             return False
         return len(self._input) >= int.from_bytes(self._input[4:8], "little") >= 8
 
+    @property
+    def has_pdu(self) -> bool:
+        """A whole PDU has been taken in already: receive() will not wait."""
+        return self._complete()
+
     def _next(self) -> Pdu:
         plen = int.from_bytes(self._input[4:8], "little")
         raw = bytes(self._input[:plen])
