@@ -358,7 +358,14 @@ class Host:
         return self.do(sqe(6, nsid=nsid, **arguments))
 
     def log(
-        self, lid: int, size: int, *, offset: int = 0, rae: int = 0, nsid: int = 0xFFFFFFFF, lsp: int = 0
+        self,
+        lid: int,
+        size: int,
+        *,
+        offset: int = 0,
+        rae: int = 0,
+        nsid: int = 0xFFFFFFFF,
+        lsp: int = 0,
     ) -> Answered:
         dwords = size // 4 - 1
         return self.do(

@@ -58,7 +58,12 @@ def test_defaults_are_kept_beside_current_values() -> None:
     async def main() -> None:
         async with Rig() as rig:
             host = rig.host()
-            for fid, value, default in ((1, 3, 0), (4, 0x160, 0xFFFF), (0x0A, 1, 0), (0x0B, 0x100, 0)):
+            for fid, value, default in (
+                (1, 3, 0),
+                (4, 0x160, 0xFFFF),
+                (0x0A, 1, 0),
+                (0x0B, 0x100, 0),
+            ):
                 assert host.set_feature(fid, value).code == "0/00"
                 assert host.get_feature(fid).dw0 == value
                 assert host.get_feature(fid, select=1).dw0 == default

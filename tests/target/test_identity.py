@@ -27,7 +27,8 @@ def test_identifiers_are_the_same_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"{", b"\xff\xfe", b'{"version": 9}', b'{"serials": 5}', b'{"other": {}}', b"[]"]
+    "damage",
+    [b"", b"{", b"\xff\xfe", b'{"version": 9}', b'{"serials": 5}', b'{"other": {}}', b"[]"],
 )
 def test_a_damaged_file_is_set_aside_with_a_warning(tmp_path: Path, damage: bytes) -> None:
     async def main() -> None:

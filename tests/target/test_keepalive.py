@@ -9,7 +9,8 @@ from prestage.target.keepalive import round_up
 
 
 @pytest.mark.parametrize(
-    ("asked", "used"), [(0, 0), (1, 500), (500, 500), (501, 1000), (5000, 5000), (2**32 - 1, 4294967500)]
+    ("asked", "used"),
+    [(0, 0), (1, 500), (500, 500), (501, 1000), (5000, 5000), (2**32 - 1, 4294967500)],
 )
 def test_timeouts_are_rounded_up_to_the_granularity(asked: int, used: int) -> None:
     assert round_up(asked) == used

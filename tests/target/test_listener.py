@@ -55,7 +55,14 @@ def test_both_wildcards_share_a_port() -> None:
 
 @pytest.mark.parametrize(
     ("address", "port"),
-    [("127.0.0.1", 70000), ("127.0.0.1", -1), ("localhost", 4420), ("", 4420), ("1.2.3", 4420), ("::g", 1)],
+    [
+        ("127.0.0.1", 70000),
+        ("127.0.0.1", -1),
+        ("localhost", 4420),
+        ("", 4420),
+        ("1.2.3", 4420),
+        ("::g", 1),
+    ],
 )
 def test_addresses_that_are_none_are_invalid(address: str, port: int) -> None:
     async def main() -> None:

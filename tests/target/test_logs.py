@@ -111,7 +111,9 @@ def test_effects_log_supports_what_exists_and_freezes_nothing() -> None:
         async with Rig() as rig:
             page = rig.host().log(5, 4096)
             admin = {n: page.number(n * 4, 4) for n in range(256) if page.number(n * 4, 4)}
-            io = {n: page.number(1024 + n * 4, 4) for n in range(256) if page.number(1024 + n * 4, 4)}
+            io = {
+                n: page.number(1024 + n * 4, 4) for n in range(256) if page.number(1024 + n * 4, 4)
+            }
             assert {0x02, 0x06, 0x08, 0x09, 0x0A, 0x0C, 0x18} <= set(admin)
             assert set(io) == {0, 1, 2, 5, 8, 9, 0x0C, 0x19}
             assert all(entry & 1 for entry in (*admin.values(), *io.values())), "CSUPP"
