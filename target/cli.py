@@ -1,0 +1,84 @@
+"""The command `prestage`.
+
+Exit status: 0 done, 1 failed, 2 wrong usage; `serve` has 3 as well. Errors are one sentence on
+standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+import prestage
+from prestage.target.commands import check_config, host, listener, namespace, serve, stats
+from prestage.target.config import InvalidConfig
+from prestage.target.errors import TargetError
+from prestage.target.flags import UsageError
+
+COMMANDS = (serve, stats, check_config, namespace, host, listener)
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="prestage",
+        description="An NVMe-over-TCP storage target in userspace that anticipates.",
+    )
+    parser.add_argument("--version", action="version", version=f"prestage {prestage.__version__}")
+    _add_completion(parser)
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        module.add(subparsers)
+    return parser
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    """Offer shell completion where shtab is installed."""
+    try:
+        import shtab
+    except ImportError:
+        return
+    shtab.add_argument_to(parser, "--print-completion", help="print the completion of a shell")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except UsageError as error:
+        return _fail(str(error), EXIT_USAGE)
+    except InvalidConfig as error:
+        # It names the file on every line, so that it needs no other prefix.
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAILED
+    except TargetError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain when it flushes at exit.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _fail(message: str, code: int) -> int:
+    for line in message.splitlines():
+        sys.stderr.write(f"prestage: {line}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The subcommands of `prestage`, one file each: `add(subparsers)` and what runs."""

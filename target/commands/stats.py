@@ -1,0 +1,112 @@
+"""`prestage stats`: the counters of a running target."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prestage.target.commands.common import Subparsers, connect, remote
+from prestage.target.commands.output import out, out_json
+from prestage.target.errors import Invalid
+from prestage.target.sizes import format_duration, format_size
+
+MAX_ROWS = 64
+"""Of a list; the rest is counted. `--json` has all of it."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the subcommand."""
+    parser = remote(subparsers, "stats", "show the counters of a target", run)
+    parser.add_argument("--watch", metavar="S", type=float, help="again every S seconds")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show counters once, or again and again until interrupted."""
+    period_s: float | None = args.watch
+    if period_s is not None and not (math.isfinite(period_s) and 0.05 <= period_s <= 86400):
+        raise Invalid(f"found {period_s:g}", "--watch", "0.05 to 86400 seconds")
+    with connect(args) as client:
+        while True:
+            show(client.call("prestage_get_stats"), as_json=args.json)
+            if period_s is None:
+                return 0
+            time.sleep(period_s)
+            if not args.json:
+                out()
+
+
+def show(stats: dict[str, Any], *, as_json: bool) -> None:
+    """Print counters: a heading for each group, and names aligned with their numbers."""
+    if as_json:
+        out_json(stats)
+        return
+    for line in lines(stats):
+        out(line)
+
+
+def lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    """Yield nested counters as indented lines; plain numbers come before groups."""
+    indent = "  " * depth
+    plain = {name: item for name, item in value.items() if not _is_group(item)}
+    width = max((len(label(name)) for name in plain), default=0)
+    for name, item in plain.items():
+        yield f"{indent}{label(name).ljust(width)}  {shown(name, item)}"
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield f"{indent}{label(name)}"
+            yield from lines(item, depth + 1)
+        elif _is_group(item):
+            yield from _list_lines(name, item, depth)
+
+
+def _list_lines(name: str, items: list[Any], depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    for number, item in enumerate(items[:MAX_ROWS]):
+        yield f"{indent}{label(name)} {number}"
+        yield from lines(item, depth + 1)
+    if len(items) > MAX_ROWS:
+        yield f"{indent}{label(name)}: {len(items) - MAX_ROWS} more"
+
+
+def _is_group(item: Any) -> bool:
+    if isinstance(item, Mapping):
+        return bool(item)
+    return isinstance(item, list) and bool(item) and all(isinstance(i, Mapping) for i in item)
+
+
+def label(name: str) -> str:
+    """Return a counter's name for people; its unit is shown with the number."""
+    if "." in name or ":" in name:
+        return name
+    for suffix in ("_bytes", "_ns", "_s"):
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix).replace("_", " ") + _kind(suffix)
+    return name.replace("_", " ")
+
+
+def _kind(suffix: str) -> str:
+    return " bytes" if suffix == "_bytes" else " time"
+
+
+def shown(name: str, item: Any) -> str:
+    """Return a counter's value for people, with its unit."""
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    if isinstance(item, int) and (name.endswith("bytes") or name.startswith("bytes_")):
+        return format_size(item)
+    if isinstance(item, int) and name.endswith("_ns"):
+        return format_duration(item / 1e9)
+    if isinstance(item, int | float) and name.endswith("_s"):
+        return format_duration(item)
+    if isinstance(item, int):
+        return f"{item:,}".replace(",", " ")
+    if isinstance(item, float):
+        return f"{item:.4g}"
+    if item in (None, "", [], {}):
+        return "-"
+    if isinstance(item, list):
+        return ", ".join(map(str, item))
+    return str(item)

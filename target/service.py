@@ -1,0 +1,217 @@
+"""The daemon: a target under asyncio with signals, readiness, control socket and exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from prestage.target import readiness
+from prestage.target.errors import TargetError
+from prestage.target.notify import notify
+from prestage.target.rpc.context import Context
+from prestage.target.rpc.server import ControlServer
+from prestage.target.rpc.view import TargetLike
+from prestage.target.settings import TargetSettings
+
+EXIT_CLEAN = 0
+EXIT_FAILED = 1
+EXIT_UNFLUSHED = 3
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_GRACE_S = 10.0
+"""How much longer than it promised a stop may take before the process gives up on it."""
+SOCKET_NAME = "prestage.sock"
+
+log = structlog.get_logger("prestage.service")
+
+MakeTarget = Callable[[TargetSettings], TargetLike]
+
+
+def make_target(settings: TargetSettings) -> TargetLike:
+    """Return the real target. Imported late: `prestage --help` needs no data path."""
+    from prestage.target.target import Target
+
+    return Target(settings)
+
+
+def control_socket_path(settings: TargetSettings) -> str:
+    """Return where the control socket of these settings is."""
+    return settings.control_socket or str(Path(settings.state_directory) / SOCKET_NAME)
+
+
+@dataclass
+class Service:
+    """One run of the daemon; `run` returns the exit code."""
+
+    settings: TargetSettings
+    ready_file: str | None = None
+    ready_fd: int | None = None
+    json: bool = False
+    make: MakeTarget = make_target
+    say: Callable[[str], None] | None = None
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _hurry: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def _say(self, line: str) -> None:
+        (self.say or print_line)(line)
+
+    async def run(self) -> int:
+        """Start, serve until a signal, stop. Returns the exit code of the process."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            return await self._run()
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._stop.is_set():
+            log.warning("told to stop again: hurrying", signal=number.name)
+            self._hurry.set()
+        else:
+            log.info("told to stop", signal=number.name)
+            self._stop.set()
+
+    async def _run(self) -> int:
+        if self.ready_fd is not None:
+            readiness.check_fd(self.ready_fd)
+        await asyncio.to_thread(self._prepare)
+        target = self.make(self.settings)
+        control = ControlServer(Context(target, self._kill), control_socket_path(self.settings))
+        try:
+            # The lock of the control socket first: a second target in one place touches nothing.
+            control.claim()
+            notify("STATUS=starting")
+            if not await self._start(target):
+                return await self._finish(target)
+            try:
+                control.start()
+                await self._tell_ready(target, control.path)
+                await self._stop.wait()
+            except BaseException:
+                await self._finish(target)
+                raise
+            notify("STOPPING=1", "STATUS=flushing and closing")
+            return await self._finish(target)
+        finally:
+            await control.stop()
+            await asyncio.to_thread(self._clean_up)
+
+    async def _start(self, target: TargetLike) -> bool:
+        """Start the target; return False when a signal came first."""
+        starting = asyncio.ensure_future(target.start())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                starting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await starting
+                return False
+            await starting
+        finally:
+            stopping.cancel()
+        return True
+
+    def _prepare(self) -> None:
+        Path(self.settings.state_directory).mkdir(parents=True, exist_ok=True)
+        Path(control_socket_path(self.settings)).parent.mkdir(parents=True, exist_ok=True)
+        # One left over would tell a waiting program of a target that is not there yet.
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self.ready_file is not None:
+            with contextlib.suppress(FileNotFoundError):
+                Path(self.ready_file).unlink()
+
+    def _kill(self, number: int) -> None:
+        os.kill(os.getpid(), number)
+
+    async def _tell_ready(self, target: TargetLike, control_socket: str) -> None:
+        ready = readiness.report(target, control_socket)
+        if self.json:
+            self._say(msgspec.json.encode(ready).decode())
+        else:
+            for line in readiness.banner(ready):
+                self._say(line)
+        if self.ready_file is not None:
+            await asyncio.to_thread(readiness.write_file, self.ready_file, ready)
+        if self.ready_fd is not None and not readiness.write_fd(self.ready_fd, ready):
+            log.warning("nobody reads the ready descriptor", fd=self.ready_fd)
+        addresses = ", ".join(f"{one['address']} port {one['port']}" for one in ready["listeners"])
+        notify("READY=1", f"STATUS=serving on {addresses or 'no address'}")
+
+    async def _finish(self, target: TargetLike) -> int:
+        """Stop the target, in a hurry once a second signal came; return the exit code."""
+        limit = self.settings.limits.stop_s
+        stopping = asyncio.ensure_future(target.stop(limit))
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait(
+            {stopping, hurrying},
+            timeout=limit + STOP_GRACE_S,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if not stopping.done() and self._hurry.is_set():
+            stopping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({stopping}, timeout=STOP_GRACE_S)
+            stopping = asyncio.ensure_future(target.stop(0.0))
+            await asyncio.wait({stopping}, timeout=STOP_GRACE_S)
+        hurrying.cancel()
+        if not stopping.done():
+            return self._tell_stopped(False, ["everything: the target did not stop in time"])
+        report = stopping.result()
+        return self._tell_stopped(report.clean, [str(item) for item in report.unflushed])
+
+    def _tell_stopped(self, clean: bool, unflushed: Sequence[str]) -> int:
+        code = EXIT_CLEAN if clean and not unflushed else EXIT_UNFLUSHED
+        stopped: dict[str, Any] = {
+            "stopped": True,
+            "clean": code == EXIT_CLEAN,
+            "unflushed": list(unflushed),
+        }
+        if self.json:
+            self._say(msgspec.json.encode(stopped).decode())
+        elif code == EXIT_CLEAN:
+            self._say("stopped: everything is flushed")
+        else:
+            self._say(f"stopped: not flushed: {'; '.join(unflushed) or 'something unnamed'}")
+        return code
+
+
+def print_line(line: str) -> None:
+    """Write a line to standard output at once; a reader that has gone is no reason to stop."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def run(service: Service) -> int:
+    """Run the daemon and return its exit code; what keeps it from starting is one sentence."""
+    try:
+        return asyncio.run(service.run())
+    except (TargetError, OSError) as error:
+        message = describe(error)
+        log.debug("start failed", reason=message)
+        sys.stderr.write(f"prestage: cannot serve: {message}\n")
+        return EXIT_FAILED
+
+
+def describe(error: Exception) -> str:
+    """Return an error as one sentence, with the file that an OSError is about."""
+    if isinstance(error, OSError) and error.strerror:
+        name = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{name}"
+    return str(error) or type(error).__name__
