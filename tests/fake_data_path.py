@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
 
@@ -85,7 +85,7 @@ class FakeDataPath:
     """Records orders, and answers them at once unless told to hold them."""
 
     def __init__(self) -> None:
-        self.receive: Callable[[Notice], None] = lambda notice: None
+        self.receive: Callable[[Notice], None] = lambda _: None
         self.started = self.stopped = False
         self.bound: dict[int, QueueConfig] = {}
         self.enabled: dict[int, bool] = {}
@@ -396,7 +396,7 @@ class Rig:
     """A running target on a fake data path: `async with Rig() as rig`."""
 
     def __init__(self, settings: TargetSettings | None = None) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.fake = FakeDataPath()
         default = TargetSettings(
             listeners=[],
@@ -407,7 +407,7 @@ class Rig:
         self.target = Target(self.settings, self.fake)
         self._next = 1
 
-    async def __aenter__(self) -> Rig:
+    async def __aenter__(self) -> Self:
         await self.target.start()
         return self
 
@@ -449,6 +449,13 @@ def settings_in(folder: Path, *subsystems: SubsystemSettings, **more: Any) -> Ta
         state_directory=str(folder),
         **more,
     )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what sockets bring, on a real loop."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - sockets set no event of ours
+            await asyncio.sleep(0.001)
 
 
 async def settle(turns: int = 10) -> None:

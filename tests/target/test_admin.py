@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from fake_data_path import NQN, Rig, run, settle, sqe
+
 from prestage.target import admin
 
 

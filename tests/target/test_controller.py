@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from fake_data_path import CC_ENABLED, DISCOVERY, NQN, Host, Rig, run, settle, sqe
 
 CC, CSTS = 0x14, 0x1C

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
 from fake_data_path import DISCOVERY, HOST, NQN, Answered, Host, Rig, run, settings_in, subsystem
+
 from prestage.target.discovery import Port
 from prestage.target.settings import ListenerSettings
 
@@ -27,7 +29,7 @@ def nqns(page: Answered) -> list[str]:
     return [name.rstrip(b"\0").decode() for name in names]
 
 
-def test_the_log_field_by_field(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_log_field_by_field(tmp_path: Path) -> None:
     async def main() -> None:
         settings = settings_in(tmp_path, subsystem(NQN), listeners=[LOOPBACK])
         async with Rig(settings) as rig:
@@ -51,7 +53,7 @@ def test_the_log_field_by_field(tmp_path) -> None:  # type: ignore[no-untyped-de
     run(main())
 
 
-def test_pieces_of_a_long_log_make_the_whole(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_pieces_of_a_long_log_make_the_whole(tmp_path: Path) -> None:
     async def main() -> None:
         many = [subsystem(f"{NQN}:{n:03}") for n in range(200)]
         async with Rig(settings_in(tmp_path, *many, listeners=[LOOPBACK])) as rig:
@@ -74,7 +76,7 @@ def test_pieces_of_a_long_log_make_the_whole(tmp_path) -> None:  # type: ignore[
     run(main())
 
 
-def test_a_host_sees_only_what_it_may_connect_to(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_host_sees_only_what_it_may_connect_to(tmp_path: Path) -> None:
     async def main() -> None:
         closed = subsystem(OTHER, hosts=["nqn.2026-11.io.prestage:somebody"])
         settings = settings_in(tmp_path, subsystem(NQN), closed, listeners=[LOOPBACK])
@@ -166,11 +168,13 @@ def test_entries_and_header_agree_while_the_configuration_changes() -> None:
         ("10.0.2.15", "fd00::7", "10.0.2.15"),
     ],
 )
-def test_the_reported_address_is_one_the_host_can_use(listener, local, reported) -> None:  # type: ignore[no-untyped-def]
+def test_the_reported_address_is_one_the_host_can_use(
+    listener: str, local: str, reported: str | None
+) -> None:
     assert Port(1, listener, 4420).reached_from((local, 8009)) == reported
 
 
-def test_a_wildcard_is_never_reported_literally(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_wildcard_is_never_reported_literally(tmp_path: Path) -> None:
     async def main() -> None:
         listeners = [ListenerSettings(address=a, port=0) for a in ("0.0.0.0", "::")]
         async with Rig(settings_in(tmp_path, subsystem(NQN), listeners=listeners)) as rig:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fake_data_path import DISCOVERY, NQN, Rig, ram, run, settle, sqe
+
 from prestage.target.datapath import HealthNotice
 
 NAMESPACE_EVENT = 0x040002

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pytest
 from fake_data_path import (
     CC_ENABLED,
     DISCOVERY,
@@ -62,7 +64,9 @@ def test_connect_binds_the_queue_before_it_is_answered() -> None:
         ({"qid": 1}, {"subnqn": DISCOVERY, "cntlid": 1}, "1/82 DNR", 0x2A),
     ],
 )
-def test_a_wrong_field_of_connect_is_named_by_its_offset(entry, data, code, dw0) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_field_of_connect_is_named_by_its_offset(
+    entry: dict[str, int], data: dict[str, Any], code: str, dw0: int
+) -> None:
     async def main() -> None:
         async with Rig() as rig:
             answered = Host(rig).do(connect_sqe(**entry), connect_data(**data))
@@ -92,7 +96,7 @@ def test_connect_data_of_another_length_is_refused(length: int) -> None:
     run(main())
 
 
-def test_a_host_that_is_not_on_the_list_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_host_that_is_not_on_the_list_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         only = subsystem(NQN, 1, hosts=["nqn.2026-11.io.prestage:other"])
         async with Rig(settings_in(tmp_path, only)) as rig:
@@ -145,7 +149,7 @@ def test_an_io_queue_must_name_its_own_host() -> None:
                 {"hostnqn": "nqn.2026-11.io.prestage:x"},
                 {"host_id": bytes(16)},
             ):
-                data = connect_data(cntlid=host.cntlid, **other)  # type: ignore[arg-type]
+                data = connect_data(cntlid=host.cntlid, **other)
                 answered = host.do(connect_sqe(1), data, rig.open())
                 assert (answered.code, answered.dw0) == ("1/82 DNR", 0x10010)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from fake_data_path import DISCOVERY, HOST_ID, Rig, run, sqe
 
 

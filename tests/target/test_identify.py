@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
-
 from fake_data_path import DISCOVERY, NQN, Rig, ram, run, settings_in, subsystem
 
 UUID = "8d3f2a10-0c9c-4b5e-9b0e-0123456789ab"
 
 
-def test_identify_controller_field_by_field(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_identify_controller_field_by_field(tmp_path: Path) -> None:
     async def main() -> None:
         settings = settings_in(tmp_path, subsystem(NQN, 1, serial="SERIAL7", model="a model"))
         async with Rig(settings) as rig:
@@ -80,7 +80,9 @@ def test_a_discovery_controller_has_no_namespaces_to_identify(cns: int) -> None:
 
 
 @pytest.mark.parametrize(("block", "flbas", "last"), [(512, 0, 7), (4096, 1, 0)])
-def test_identify_namespace_field_by_field(tmp_path, block, flbas, last) -> None:  # type: ignore[no-untyped-def]
+def test_identify_namespace_field_by_field(
+    tmp_path: Path, block: int, flbas: int, last: int
+) -> None:
     async def main() -> None:
         one = subsystem(NQN).__class__(
             nqn=NQN, namespaces=[ram(1 << 30, block=block, uuid=UUID, read_only=True)]

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-
 from fake_data_path import run
+
 from prestage.target.errors import TargetError
 from prestage.target.identity import Identity
 

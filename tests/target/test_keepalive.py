@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from fake_data_path import DISCOVERY, NQN, Rig, run, sqe
+
 from prestage.target.keepalive import round_up
 
 

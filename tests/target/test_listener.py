@@ -5,23 +5,17 @@ import errno
 import socket
 
 import pytest
+from fake_data_path import until
 
 from prestage.target.errors import AlreadyExists, Invalid, TargetError
 from prestage.target.listener import Address, Listener
 from prestage.target.settings import ListenerSettings
 
 
-async def until(condition) -> None:  # type: ignore[no-untyped-def]
-    """Wait for what sockets bring; pytest's timeout bounds it."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 @pytest.mark.parametrize(
     ("address", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)]
 )
-def test_port_0_takes_a_free_port_and_sockets_are_handed_over(address, family) -> None:  # type: ignore[no-untyped-def]
+def test_port_0_takes_a_free_port_and_sockets_are_handed_over(address: str, family: int) -> None:
     async def main() -> None:
         got: list[socket.socket] = []
         listener = Listener.open(ListenerSettings(address=address, port=0), got.append)
@@ -47,8 +41,10 @@ def test_both_wildcards_share_a_port() -> None:
         clients = [socket.create_connection((a, port)) for a in ("127.0.0.1", "::1")]
         await until(lambda: len(got) == 2)
         assert {sock.getsockname()[0] for sock in got} == {"127.0.0.1", "::1"}
-        for thing in (six, four, *clients, *got):
-            thing.close()
+        six.close()
+        four.close()
+        for sock in (*clients, *got):
+            sock.close()
 
     asyncio.run(main())
 
@@ -67,7 +63,7 @@ def test_both_wildcards_share_a_port() -> None:
 def test_addresses_that_are_none_are_invalid(address: str, port: int) -> None:
     async def main() -> None:
         with pytest.raises(Invalid) as caught:
-            Listener.open(ListenerSettings(address=address, port=port), lambda sock: None)
+            Listener.open(ListenerSettings(address=address, port=port), lambda _: None)
         assert caught.value.where and caught.value.expected
 
     asyncio.run(main())
@@ -75,12 +71,12 @@ def test_addresses_that_are_none_are_invalid(address: str, port: int) -> None:
 
 def test_an_address_in_use_and_one_of_another_machine() -> None:
     async def main() -> None:
-        listener = Listener.open(ListenerSettings(port=0), lambda sock: None)
+        listener = Listener.open(ListenerSettings(port=0), lambda _: None)
         with pytest.raises(AlreadyExists, match="in use"):
-            Listener.open(ListenerSettings(port=listener.address.port), lambda sock: None)
+            Listener.open(ListenerSettings(port=listener.address.port), lambda _: None)
         listener.close()
-        with pytest.raises(TargetError, match="192.0.2.1"):
-            Listener.open(ListenerSettings(address="192.0.2.1", port=0), lambda sock: None)
+        with pytest.raises(TargetError, match=r"192\.0\.2\.1"):
+            Listener.open(ListenerSettings(address="192.0.2.1", port=0), lambda _: None)
 
     asyncio.run(main())
 
@@ -126,7 +122,9 @@ def test_without_descriptors_connections_are_refused_and_later_ones_taken() -> N
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOBUFS])
-def test_an_error_that_lasts_is_not_polled_busily(error, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_an_error_that_lasts_is_not_polled_busily(
+    error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         got: list[socket.socket] = []
         listener = Listener.open(ListenerSettings(port=0), got.append)
@@ -151,7 +149,8 @@ def test_a_connection_that_died_in_the_queue_does_not_stop_the_others() -> None:
     async def main() -> None:
         got: list[socket.socket] = []
         listener = Listener.open(ListenerSettings(port=0), got.append)
-        listener._socket = FailingSocket(listener._socket, errno.ECONNABORTED, 1)  # type: ignore[assignment]
+        failing = FailingSocket(listener._socket, errno.ECONNABORTED, 1)
+        listener._socket = failing  # type: ignore[assignment]
         client = socket.create_connection(listener.address)
         await until(lambda: len(got) == 1)
         listener.close()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
 from fake_data_path import DISCOVERY, NQN, Rig, ram, run, settle, sqe
+
 from prestage.target.datapath import IoErrorNotice
 
 
@@ -199,15 +201,18 @@ def test_transfers_must_fit_the_buffer_and_mdts() -> None:
     run(main())
 
 
-def test_power_cycles_and_unsafe_shutdowns_are_counted_over_restarts(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_power_cycles_and_unsafe_shutdowns_are_counted_over_restarts(tmp_path: Path) -> None:
     async def main() -> None:
         from fake_data_path import settings_in, subsystem
 
         settings = settings_in(tmp_path, subsystem(NQN, 1))
         async with Rig(settings):
             await settle()
-        rig = Rig(settings)
-        await rig.target.start()  # ... and is never stopped: the process was killed.
+        killed = Rig(settings)
+        await killed.target.start()
+        before = (tmp_path / "identity.json").read_bytes()
+        await killed.__aexit__()
+        (tmp_path / "identity.json").write_bytes(before)  # ... as if nothing had stopped it.
         async with Rig(settings) as rig:
             page = rig.host().log(2, 512)
             assert (page.number(112, 16), page.number(144, 16)) == (3, 1)

@@ -3,10 +3,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-
 from fake_data_path import (
     HOST,
     NQN,
@@ -19,7 +21,9 @@ from fake_data_path import (
     settings_in,
     settle,
     subsystem,
+    until,
 )
+
 from prestage.target.datapath import CommandNotice, DsmRange
 from prestage.target.errors import (
     AlreadyExists,
@@ -42,6 +46,10 @@ from prestage.target.target import Target
 OTHER = "nqn.2026-11.io.prestage:other"
 
 
+def has_adopted(rig: Rig, count: int) -> bool:
+    return len(rig.fake.adopted) == count
+
+
 def state(rig: Rig) -> object:
     """What an operation that fails may not change."""
     data_path = rig.fake
@@ -61,7 +69,7 @@ def test_start_makes_what_the_settings_name(tmp_path: Path) -> None:
             assert target.listeners[0].address == "127.0.0.1" and target.listeners[0].port > 0
             assert rig.fake.maps == {(0, 1): 0, (0, 2): 1}
             assert target.is_running
-        assert rig.fake.stopped and not target.is_running
+        assert rig.fake.stopped and not rig.target.is_running
         assert not any(volume.open for volume in rig.fake.volumes.values())
 
     run(main())
@@ -102,7 +110,9 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         ({"tier": TierSettings(size=1)}, "tier.size"),
     ],
 )
-def test_limits_out_of_range_are_named(tmp_path: Path, settings, where: str) -> None:  # type: ignore[no-untyped-def]
+def test_limits_out_of_range_are_named(
+    tmp_path: Path, settings: dict[str, Any], where: str
+) -> None:
     async def main() -> None:
         target = Target(settings_in(tmp_path, **settings), FakeDataPath())
         with pytest.raises(Invalid) as caught:
@@ -177,7 +187,7 @@ def test_namespaces_come_grow_and_go_while_hosts_are_connected() -> None:
             host = rig.host()
             host.set_feature(0x0B, 0x100)
 
-            async def change(operation) -> int:  # type: ignore[no-untyped-def]
+            async def change(operation: Awaitable[object]) -> int:
                 slot = host.request_event()
                 await operation
                 answered = host.answer(slot)
@@ -326,18 +336,14 @@ def test_sockets_are_spread_over_reactors_and_refused_when_there_are_too_many(
             clients = []
             for count in range(7):
                 clients.append(socket.create_connection(rig.target.listeners[0]))
-                async with asyncio.timeout(20):
-                    while len(rig.fake.adopted) <= count:
-                        await asyncio.sleep(0.001)
+                await until(partial(has_adopted, rig, count + 1))
             assert [reactor for _, reactor in rig.fake.adopted] == [0, 1, 2, 0, 1, 2, 0]
             for number in (1001, 1004):
                 rig.fake.close(number, False)
             await settle()
             rig.fake.capacity = 100
             clients.append(socket.create_connection(rig.target.listeners[0]))
-            async with asyncio.timeout(20):
-                while len(rig.fake.adopted) < 8:
-                    await asyncio.sleep(0.001)
+            await until(partial(has_adopted, rig, 8))
             assert rig.fake.adopted[-1][1] == 0, "the one with the fewest"
             rig.fake.capacity = 0
             refused = socket.create_connection(rig.target.listeners[0])
