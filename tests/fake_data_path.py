@@ -26,7 +26,7 @@ from prestage.target.datapath import (
     VolumeConfig,
     VolumeLimits,
 )
-from prestage.target.errors import Exhausted, MediumError
+from prestage.target.errors import DataPathError, Exhausted, MediumError
 from prestage.target.runtime import Connection, Runtime
 from prestage.target.settings import (
     NamespaceSettings,
@@ -193,6 +193,7 @@ class FakeDataPath:
         self._order("flush", volume, cookie)
 
     def volume_close(self, volume: int, abandon: bool, cookie: int) -> None:
+        self._check_open(volume)
         if abandon:
             self.volumes[volume].open = False
             self._later(DoneNotice(cookie, 0, self.lost_bytes))
@@ -203,7 +204,12 @@ class FakeDataPath:
     def volume_control(self, volume: int, kind: str, verb: str) -> None:
         raise MediumError("no such wrapper", kind)
 
+    def _check_open(self, volume: int) -> None:
+        if not self.volumes[volume].open:
+            raise DataPathError("No such file or directory", f"volume {volume}")
+
     def volume_stats(self, volume: int) -> dict[str, int]:
+        self._check_open(volume)
         return dict(self.volumes[volume].stats)
 
     def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
@@ -214,7 +220,8 @@ class FakeDataPath:
         self.maps[subsystem, nsid] = volume
 
     def unmap(self, subsystem: int, nsid: int, cookie: int) -> None:
-        del self.maps[subsystem, nsid]
+        if self.maps.pop((subsystem, nsid), None) is None:
+            raise DataPathError("No such file or directory", "unmap")
         self._order("unmap", nsid, cookie)
 
     def stats(self) -> dict[str, int]:
