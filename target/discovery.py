@@ -96,7 +96,16 @@ class Discovery:
             controller.post(Event.DISCOVERY)
 
     def log(self, controller: Controller) -> bytes:
-        """Return the whole log for the host of a controller (figures 263, 264)."""
+        """Return the whole log for the host of a controller (figures 263, 264).
+
+        Hosts read it in pieces, so it is made once for each generation.
+        """
+        generation = self.generation(controller.host_nqn)
+        if controller.discovery_log[0] != generation:
+            controller.discovery_log = (generation, self._make(controller, generation))
+        return controller.discovery_log[1]
+
+    def _make(self, controller: Controller, generation: int) -> bytes:
         entries = [
             self._entry(subsystem, port, address)
             for subsystem in self.subsystems(controller.host_nqn)
@@ -104,7 +113,7 @@ class Discovery:
             if (address := port.reached_from(controller.admin.local)) is not None
         ]
         header = Page(ENTRY_BYTES)
-        header.put(0, 8, self.generation(controller.host_nqn))
+        header.put(0, 8, generation)
         header.put(8, 8, len(entries))
         return bytes(header.bytes) + b"".join(entries)
 
