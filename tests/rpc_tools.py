@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fake_target import FakeTarget
+
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.dispatch import handle
 from prestage.target.rpc.server import ControlServer
