@@ -273,8 +273,8 @@ FAULTS = [
     (RAM + "faults = ['error:errno=EPERM']",
      'subsystems[0].namespaces[0].faults[0]: errno: found "EPERM", expected EIO, ENOSPC or SHORT'),
     (RAM + "faults = ['stall:|ram:size=1']",
-     'subsystems[0].namespaces[0].faults[0]: found "|" in "stall:|ram:size=1", expected one wrapper '
-     "an entry"),
+     'subsystems[0].namespaces[0].faults[0]: found "|" in "stall:|ram:size=1", expected one '
+     "wrapper an entry"),
     # the file itself
     ("a = ?", "line 1, column 5: Invalid value, expected TOML"),
     ("a = [", "end of the file: Invalid value, expected TOML"),
