@@ -85,7 +85,12 @@ nsid = 3
 size = "1G"
 block = 512
 media = "model"
-media_options = {{ seed = 1, read_us = 80, bandwidth = "2G" }}
+media_options.seed = 1
+media_options.read_us = 80
+media_options.read_p99_us = 200.5
+media_options.write_us = 20
+media_options.bandwidth = "2G"
+media_options.channels = 8
 faults = ["delay:read_us=100", "error:op=write,errno=ENOSPC,rate=0.5"]
 write_policy = "through"
 read_only = true
@@ -98,7 +103,14 @@ nguid = "6ba7b8109dad11d180b400c04fd430c8"
         size=1 << 30,
         block=512,
         media="model",
-        media_options={"seed": 1, "read_us": 80, "bandwidth": "2G"},
+        media_options={
+            "seed": 1,
+            "read_us": 80,
+            "read_p99_us": 200.5,
+            "write_us": 20,
+            "bandwidth": "2G",
+            "channels": 8,
+        },
         faults=["delay:read_us=100", "error:op=write,errno=ENOSPC,rate=0.5"],
         write_policy="through",
         read_only=True,
@@ -275,6 +287,17 @@ FAULTS = [
     (RAM + "faults = ['stall:|ram:size=1']",
      'subsystems[0].namespaces[0].faults[0]: found "|" in "stall:|ram:size=1", expected one '
      "wrapper an entry"),
+    (NS + "path = 'd'\nsize = '1M'\nmedia = 'model'\nmedia_options = { seed = 1, read_us = 1 }",
+     "subsystems[0].namespaces[0].media_options: found no read_p99_us, write_us, bandwidth, "
+     'channels, media = "model" needs seed, read_us, read_p99_us, write_us, bandwidth, channels'),
+    (RAM + "faults = ['error:first=1k']",
+     'subsystems[0].namespaces[0].faults[0]: first: found "1k", expected a size such as 2G or '
+     "500M, or a whole number of bytes"),
+    (RAM + "faults = ['delay:read_us=+1']",
+     'subsystems[0].namespaces[0].faults[0]: read_us: found "+1", expected a whole number from 0 '
+     "to 3600000000"),
+    (RAM + "faults = ['powercut:limit=1K']",
+     'subsystems[0].namespaces[0].faults[0]: limit: found "1K", expected a size from 4K to 64G'),
     # the file itself
     ("a = ?", "line 1, column 5: Invalid value, expected TOML"),
     ("a = [", "end of the file: Invalid value, expected TOML"),

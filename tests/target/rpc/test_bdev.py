@@ -161,7 +161,14 @@ def test_a_medium_of_any_kind_is_registered_and_saved(rig: Rig, tmp_path: Path) 
         "path": str(tmp_path / "m.img"),
         "size": "1M",
         "media": "model",
-        "media_options": {"seed": 1, "read_us": 90},
+        "media_options": {
+            "seed": 1,
+            "read_us": 90,
+            "read_p99_us": 200,
+            "write_us": 9,
+            "bandwidth": "2G",
+            "channels": 4,
+        },
         "faults": ["delay:read_us=10"],
         "write_policy": "through",
     }

@@ -122,7 +122,7 @@ def test_it_makes_a_subsystem_with_hosts_and_listeners(rpc: Rpc) -> None:
     rpc.run("nvmf_create_transport", "-t", "TCP")
     rpc.run("nvmf_create_subsystem", OTHER, "-s", "S2", "-d", "M2", "-m", "8")
     rpc.run("nvmf_subsystem_add_host", OTHER, NQN)
-    rpc.run("nvmf_subsystem_allow_any_host", "-e", OTHER)
+    rpc.run("nvmf_subsystem_allow_any_host", OTHER, "--allow-any-host")
     rpc.run("nvmf_subsystem_add_listener", OTHER, "-t", "tcp", "-a", "127.0.0.1", "-s", "4421")
     rpc.run("nvmf_subsystem_add_listener", "discovery", "-t", "tcp", "-a", "::1", "-s", "4420",
             "-f", "ipv6")  # fmt: skip
