@@ -15,17 +15,17 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "digest.h"
+
 /* cffi: begin */
 enum ps_role { PS_ROLE_TARGET = 0, PS_ROLE_HOST = 1 };
-
-enum ps_digest { PS_DIGEST_HEADER = 1, PS_DIGEST_DATA = 2 };
 
 struct ps_engine_config {
   uint32_t role;            /* enum ps_role */
   uint32_t slot_count;      /* commands in flight at most, 1 to 4096 */
   uint32_t max_h2c_data;    /* MAXH2CDATA announced by a target, bytes, multiple of 4, >= 4096 */
   uint32_t in_capsule_size; /* in-capsule data taken before ps_engine_bind, bytes (8192) */
-  uint32_t digests;         /* enum ps_digest bits: a target grants at most these, a host asks these */
+  uint32_t digests;         /* enum ps_digest bits: granted at most (target), asked for (host) */
   uint32_t max_r2t;         /* host: MAXR2T asked, 0-based */
   uint32_t data_alignment;  /* host: HPDA asked (0-based dwords); a target always asks CPDA 0 */
 };
@@ -43,17 +43,20 @@ enum ps_engine_event_kind {
 struct ps_engine_event {
   uint32_t kind;           /* enum ps_engine_event_kind */
   uint32_t slot;           /* COMMAND, DATA, SENT, COMPLETION */
-  uint32_t data_length;    /* COMMAND: in-capsule bytes that follow (0: none) */
+  uint32_t data_length;    /* COMMAND: in-capsule bytes that follow (0: none); COMPLETION: bytes
+                              that were transferred */
   uint32_t digest_error;   /* DATA (target), COMPLETION (host): the data digest did not match */
   uint16_t fes;            /* TERMINATED: fatal error status (TCP 1.0, 3.6.2.5) */
   uint16_t from_peer;      /* TERMINATED: 1 when the peer said it */
   uint32_t fei;            /* TERMINATED: fatal error information */
-  uint8_t entry[64];       /* COMMAND: the SQE; COMPLETION: the CQE in the first 16 bytes */
+  uint8_t entry[64];       /* COMMAND: the SQE; COMPLETION: the CQE in the first 16 bytes;
+                              otherwise not written */
 };
 
 struct ps_engine;
 
-/* Bytes of memory that an engine of this configuration needs (aligned to 64). */
+/* Bytes of memory that an engine of this configuration needs (aligned to 64); 0 when a field of
+ * `config` is out of range. */
 size_t ps_engine_size(const struct ps_engine_config *config);
 
 /* Initialise an engine in `memory` (zeroed by the call). A host's ICReq is queued at once.
@@ -62,13 +65,15 @@ struct ps_engine *ps_engine_init(void *memory, const struct ps_engine_config *co
 
 /* ---- input ---- */
 
-/* Consume at most `size` bytes; returns how many. It stops early after each event, and consumes
- * nothing while the in-capsule data of a COMMAND has no destination yet (ps_engine_take or
- * ps_engine_skip), which is how a caller withholds memory. */
+/* Consume at most `size` bytes; returns how many. It stops early after each event, consumes nothing
+ * until that event was taken, and nothing while the in-capsule data of a COMMAND has no destination
+ * yet (ps_engine_take, ps_engine_skip, or ps_engine_respond), which is how a caller withholds
+ * memory. */
 size_t ps_engine_receive(struct ps_engine *engine, const uint8_t *bytes, size_t size);
 
 /* Where the next payload bytes may be received directly: fills up to `most` iovecs, returns their
- * number; 0 when header bytes come next. After a direct receive call ps_engine_received. */
+ * number; 0 when header bytes (or bytes to be discarded) come next. After a direct receive call
+ * ps_engine_received, before any slot is ended. */
 size_t ps_engine_destination(struct ps_engine *engine, struct iovec *iov, size_t most);
 void ps_engine_received(struct ps_engine *engine, size_t size);
 
@@ -111,7 +116,7 @@ void ps_engine_skip(struct ps_engine *engine, uint32_t slot);
  * 15-bit status field (DNR << 14 | MORE << 13 | CRD | SCT << 8 | SC). SQHD, CID and SQID are the
  * engine's. The iovecs and their memory must stay until SENT. Legal in any state of the slot: one
  * still receiving data ends here, and its H2CData that is still under way is discarded without
- * touching the memory it was to go to. */
+ * touching the memory it was to go to. After termination nothing is sent: SENT follows at once. */
 void ps_engine_respond(struct ps_engine *engine, uint32_t slot, uint16_t status, uint32_t dw0,
                        uint32_t dw1, const struct iovec *iov, size_t iov_count,
                        uint32_t data_length);

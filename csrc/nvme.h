@@ -68,12 +68,12 @@ enum ps_status {
   PS_SC_SGL_LENGTH = 0x00f, /* Data SGL Length Invalid */
   PS_SC_SGL_TYPE = 0x011,
   PS_SC_SGL_OFFSET = 0x016,
+  PS_SC_WRITE_PROTECTED = 0x020, /* Namespace is Write Protected */
   PS_SC_TRANSIENT_TRANSPORT = 0x022,
   PS_SC_LBA_RANGE = 0x080,
   PS_SC_CAPACITY = 0x081, /* Capacity Exceeded */
   PS_SC_NOT_READY = 0x082,
   PS_SC_COPY_SIZE_LIMIT = 0x183, /* Command Size Limit Exceeded */
-  PS_SC_READ_ONLY = 0x182, /* Attempted Write to Read Only Range */
   PS_SC_WRITE_FAULT = 0x280,
   PS_SC_READ_ERROR = 0x281, /* Unrecovered Read Error */
   PS_SC_COMPARE_FAILURE = 0x285

@@ -95,6 +95,8 @@ int ps_tier_volume_remove(struct ps_tier *tier, uint32_t volume);
  * reserves for all its extents before it starts, so holders never wait for one another. */
 int ps_tier_reserve(struct ps_tier *tier, uint32_t frames, struct ps_tier_waiter *waiter);
 void ps_tier_unreserve(struct ps_tier *tier, uint32_t frames);
+/* Frames that may be reserved in all: frame_count - dirty_limit - 2. More is ERROR with E2BIG. */
+uint32_t ps_tier_budget(const struct ps_tier *tier);
 
 /* Read `length` bytes at `offset` (within one extent). DONE: *frame is pinned (one reference) and
  * holds them at offset % slot_size. WAIT: a fill is under way. `once`: do not keep (AF = 6).
@@ -128,6 +130,15 @@ int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
 int ps_tier_zero(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                  uint32_t length, uint16_t tenant, struct ps_tier_waiter *waiter);
 
+/* Forget the units of the range, dirty or not (the caller clears them on the medium next, and
+ * keeps commands away meanwhile): whole units only. WAIT while media work is under way in the
+ * range, then call again. */
+int ps_tier_drop(struct ps_tier *tier, uint32_t volume, uint64_t offset, uint64_t length,
+                 struct ps_tier_waiter *waiter);
+
+/* The caller wrote to the medium itself: the next flush of the volume must sync. */
+void ps_tier_wrote(struct ps_tier *tier, uint64_t now_ns, uint32_t volume);
+
 /* Write everything of [offset, offset + length) that is dirty now to the medium, and then, when
  * `sync`, sync it. The whole volume: offset 0, length UINT64_MAX. First call with waiter->sequence
  * == 0; WAIT, then call again on waking until DONE or ERROR. A failure of any write or sync under
@@ -148,6 +159,8 @@ bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_a
 void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error);
 /* Waiters to wake, one at a time; NULL when there is none. */
 struct ps_tier_waiter *ps_tier_next_woken(struct ps_tier *tier);
+/* The errno of the volume's last write or sync when that failed; 0 when it succeeded. */
+int32_t ps_tier_health(const struct ps_tier *tier, uint32_t volume);
 /* When ps_tier_next_action may have work although nothing completes (UINT64_MAX: never). */
 uint64_t ps_tier_next_time(const struct ps_tier *tier);
 

@@ -1,0 +1,29 @@
+/* The load generator's parts: handshake.c connects queues, load.c drives them. */
+#ifndef PRESTAGE_BENCH_LOAD_H
+#define PRESTAGE_BENCH_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct endpoint {
+  const char *address, *port;
+  const char* nqn; /* NULL: the bare server, which takes I/O at once */
+};
+
+struct geometry {
+  uint64_t blocks;
+  uint32_t block_size;
+  uint32_t in_capsule; /* bytes that an I/O queue takes in the capsule */
+  uint16_t controller;
+};
+
+/* Connect the admin queue, enable the controller, ask the namespace's geometry. */
+int admin_connect(const struct endpoint* endpoint, uint32_t queues, struct geometry* geometry);
+/* Connect I/O queue `qid` with `depth` commands; SQ flow control is disabled. */
+int queue_connect(const struct endpoint* endpoint, uint16_t qid, uint32_t depth,
+                  const struct geometry* geometry);
+int tcp_connect(const struct endpoint* endpoint);
+
+#endif

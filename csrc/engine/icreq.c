@@ -1,0 +1,34 @@
+/* The target's side of the negotiation (TCP 1.0, 3.3.1 and 3.6.2.2): ICReq in, ICResp out. */
+#include "internal.h"
+
+/* ICResp (TCP 1.0, 3.6.2.3). CPDA is 0: hosts refuse anything else, and nothing here needs it. */
+static void icresp_write(struct ps_engine *engine) {
+  struct pdu_ic response = {
+      .common = {.type = PS_PDU_ICRESP, .hlen = sizeof response, .plen = ps_put32(sizeof response)},
+      .digests = engine->digests,
+      .limit = ps_put32(engine->max_h2c_data),
+  };
+  assert(engine->ic_size == 0);
+  memcpy(engine->ic, &response, sizeof response);
+  engine->ic_size = sizeof response;
+}
+
+void ps_icreq_read(struct ps_engine *engine) {
+  const struct pdu_ic *request = (const struct pdu_ic *)(const void *)engine->receiver.header;
+  assert(engine->state == ENGINE_NEGOTIATING);
+  if (ps_get16(request->pfv) != 0) {
+    ps_term_fault(engine, PS_FES_INVALID_FIELD, PS_FIELD_PFV);
+    return;
+  }
+  if (request->alignment > PS_ALIGNMENT_MAX) {
+    ps_term_fault(engine, PS_FES_INVALID_FIELD, PS_FIELD_ALIGNMENT);
+    return;
+  }
+  /* A digest is in force when the host asks for it and the controller agrees. MAXR2T needs no
+   * memory: one R2T asks for all the data of a command. */
+  engine->digests = (uint8_t)(request->digests & engine->config.digests);
+  engine->alignment = (request->alignment + 1u) * 4;
+  engine->state = ENGINE_OPEN;
+  icresp_write(engine);
+  ps_event_push_received(engine, PS_EVENT_CONNECTED, 0);
+}

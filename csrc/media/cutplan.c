@@ -1,0 +1,76 @@
+/* What a power cut does to the log; see cutplan.h. */
+#include "cutplan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Shares of what a cut does to an unsynced write; the rest is torn. */
+#define SHARE_LOST 0.35
+#define SHARE_WHOLE 0.35
+
+/* Separate streams of random numbers, so that one decision does not move another. */
+enum { STREAM_ORDER = 1, STREAM_FATE = 2, STREAM_TEAR = 3, STREAM_SECTOR = 4 };
+enum { TEAR_FRONT = 0, TEAR_BACK = 1, TEAR_SCATTERED = 2, TEAR_KINDS = 3 };
+
+bool ps_cutplan_open(struct ps_cutplan *plan, uint64_t capacity) {
+  assert(plan != NULL && capacity > 0);
+  *plan = (struct ps_cutplan){.capacity = capacity};
+  plan->order = calloc(capacity, sizeof *plan->order);
+  return plan->order != NULL;
+}
+
+void ps_cutplan_close(struct ps_cutplan *plan) {
+  assert(plan != NULL);
+  free(plan->order);
+  plan->order = NULL;
+}
+
+static uint64_t stream(const struct ps_cutplan *plan, uint64_t which) {
+  return ps_mix(plan->seed, which);
+}
+
+void ps_cutplan_make(struct ps_cutplan *plan, uint64_t seed, uint64_t number, uint64_t count) {
+  assert(plan != NULL && plan->order != NULL);
+  assert(count <= plan->capacity);
+  plan->seed = ps_mix(seed, number);
+  plan->count = count;
+  uint64_t random = stream(plan, STREAM_ORDER);
+  for (uint64_t i = 0; i < count; i++) plan->order[i] = i;
+  for (uint64_t i = count; i > 1; i--) {
+    uint64_t other = ps_mix(random, i) % i;
+    uint64_t index = plan->order[i - 1];
+    plan->order[i - 1] = plan->order[other];
+    plan->order[other] = index;
+  }
+}
+
+enum ps_cut_fate ps_cutplan_fate(const struct ps_cutplan *plan, uint64_t index, uint32_t length) {
+  assert(plan != NULL && index < plan->count);
+  double luck = ps_fraction(stream(plan, STREAM_FATE), index);
+  if (luck < SHARE_LOST) return PS_CUT_LOST;
+  if (luck < SHARE_LOST + SHARE_WHOLE) return PS_CUT_WHOLE;
+  return length > PS_SECTOR ? PS_CUT_TORN : PS_CUT_LOST;
+}
+
+void ps_cutplan_tear(const struct ps_cutplan *plan, uint64_t index,
+                     const struct ps_cutlog_entry *entry, uint8_t *data) {
+  assert(plan != NULL && entry != NULL && data != NULL);
+  assert(entry->length > PS_SECTOR && entry->length % PS_SECTOR == 0);
+  uint64_t random = ps_mix(stream(plan, STREAM_TEAR), index);
+  uint64_t scatter = ps_mix(stream(plan, STREAM_SECTOR), index);
+  uint32_t sectors = entry->length / PS_SECTOR;
+  uint32_t kind = (uint32_t)(random % TEAR_KINDS);
+  uint32_t edge = 1 + (uint32_t)((random >> 8) % (sectors - 1)); /* at least one on each side */
+  for (uint32_t i = 0; i < sectors; i++) {
+    bool written = kind == TEAR_FRONT  ? i < edge
+                   : kind == TEAR_BACK ? i >= edge
+                                       : ps_mix(scatter, i) % 2 == 0;
+    size_t at = (size_t)i * PS_SECTOR;
+    if (!written) continue;
+    if (entry->data != NULL) {
+      memcpy(data + at, entry->data + at, PS_SECTOR);
+    } else {
+      memset(data + at, 0, PS_SECTOR);
+    }
+  }
+}

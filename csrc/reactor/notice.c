@@ -1,0 +1,119 @@
+/* Notices: from the reactors to the control thread, in order, never lost but for I/O errors. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+void notice_init(struct ps_core* core) {
+  pthread_mutex_init(&core->notice_lock, NULL);
+  list_init(&core->notices);
+  list_init(&core->consumed);
+}
+
+static void wake_control(struct ps_core* core) {
+  const uint64_t one = 1;
+  /* A full counter is readable all the same, so a failed write loses nothing. */
+  ssize_t ignored = write(core->wake_fd, &one, sizeof one);
+  (void)ignored;
+}
+
+/* The node belongs to the queue until the control thread took it. */
+void notice_post(struct ps_core* core, struct notice_node* node) {
+  assert(core != NULL && node != NULL);
+  assert(node->notice.kind != 0);
+  pthread_mutex_lock(&core->notice_lock);
+  bool was_empty = list_is_empty(&core->notices) && core->error_count == 0;
+  list_append(&core->notices, &node->link);
+  pthread_mutex_unlock(&core->notice_lock);
+  if (was_empty) wake_control(core);
+}
+
+/* A notice that stands in no longer-lived structure: control-path only, so it may allocate. */
+void notice_send(struct ps_core* core, const struct ps_notice* notice) {
+  assert(core != NULL && notice != NULL);
+  struct notice_node* node = calloc(1, sizeof *node);
+  if (node == NULL) abort(); /* Forty bytes on the control path: nothing sensible is left to do. */
+  node->notice = *notice;
+  node->is_allocated = true;
+  notice_post(core, node);
+}
+
+/* Data path: a bounded ring, the newest is dropped when the control thread is behind. */
+void notice_io_error(struct ps_core* core, const struct ps_notice* notice) {
+  assert(core != NULL && notice->kind == PS_NOTICE_IO_ERROR);
+  bool was_empty = false;
+  pthread_mutex_lock(&core->notice_lock);
+  if (core->error_count < ERROR_NOTICES) {
+    was_empty = list_is_empty(&core->notices) && core->error_count == 0;
+    uint32_t at = (core->error_head + core->error_count++) % ERROR_NOTICES;
+    core->error_notices[at] = *notice;
+  } else {
+    core->notices_lost++;
+  }
+  pthread_mutex_unlock(&core->notice_lock);
+  if (was_empty) wake_control(core);
+}
+
+/* Free what the control thread has seen in its previous batch: until now it could still read the
+ * data of a COMMAND whose connection was reported CLOSED right after it. */
+void notice_release(struct ps_core* core) {
+  assert(core != NULL);
+  while (!list_is_empty(&core->consumed)) {
+    struct link* link = core->consumed.next;
+    list_remove(link);
+    struct notice_node* node = CONTAINER(link, struct notice_node, link);
+    if (node->is_allocated)
+      free(node);
+    else
+      connection_free(CONTAINER(node, struct connection, closed));
+  }
+}
+
+/* Take one notice; true when there was one. */
+static bool take(struct ps_core* core, struct ps_notice* notice) {
+  pthread_mutex_lock(&core->notice_lock);
+  struct notice_node* node = NULL;
+  bool found = true;
+  if (core->error_count > 0) {
+    *notice = core->error_notices[core->error_head];
+    core->error_head = (core->error_head + 1) % ERROR_NOTICES;
+    core->error_count--;
+  } else if (!list_is_empty(&core->notices)) {
+    node = CONTAINER(core->notices.next, struct notice_node, link);
+    list_remove(&node->link);
+    *notice = node->notice;
+  } else {
+    found = false;
+  }
+  pthread_mutex_unlock(&core->notice_lock);
+  if (node == NULL) return found;
+  if (notice->kind == PS_NOTICE_CLOSED) {
+    struct connection* connection = CONTAINER(node, struct connection, closed);
+    core->connections[(connection->id & 0xffff) - 1] = NULL;
+    core->connection_count--;
+    list_append(&core->consumed, &node->link);
+  } else if (node->is_allocated) {
+    list_append(&core->consumed, &node->link);
+  }
+  return true;
+}
+
+int ps_core_notices(struct ps_core* core, struct ps_notice* notices, int most) {
+  assert(core != NULL && notices != NULL);
+  assert(most > 0);
+  uint64_t count;
+  ssize_t ignored = read(core->wake_fd, &count, sizeof count);
+  (void)ignored;
+  notice_release(core);
+  int taken = 0;
+  while (taken < most && take(core, &notices[taken])) taken++;
+  if (taken == most) wake_control(core);
+  return taken;
+}
+
+int ps_core_wake_fd(struct ps_core* core) {
+  assert(core != NULL && core->wake_fd >= 0);
+  return core->wake_fd;
+}

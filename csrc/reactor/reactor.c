@@ -1,0 +1,219 @@
+/* The reactor's loop: one thread, one wait point for its sockets, its media and its mailbox. */
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { EVENTS = 128, SECOND_NS = 1000000000 };
+
+/* What an epoll tag points at, in its low bits (all are at least 8-aligned). */
+enum { TAG_CONNECTION = 0, TAG_MAILBOX = 1, TAG_VOLUME = 2, TAG_MASK = 7 };
+
+uint64_t monotonic_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+int reactor_watch(struct reactor* reactor, int fd, void* tag, uint32_t events) {
+  assert(reactor != NULL && fd >= 0);
+  struct epoll_event event = {.events = events, .data.ptr = tag};
+  return epoll_ctl(reactor->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+int volume_watch(struct reactor* reactor, struct volume* volume, int fd) {
+  assert(volume != NULL && volume->reactor == reactor);
+  return reactor_watch(reactor, fd, (char*)volume + TAG_VOLUME, EPOLLIN);
+}
+
+void task_ready(struct reactor* reactor, struct task* task) {
+  assert(reactor != NULL && task != NULL);
+  assert(task->waiter.owner == reactor->number);
+  if (!link_is_in(&task->ready)) list_append(&reactor->tasks, &task->ready);
+}
+
+static bool has_work(const struct reactor* reactor) {
+  return !list_is_empty(&reactor->ready) || !list_is_empty(&reactor->tasks) ||
+         reactor->tier_changed || reactor->ended != NULL;
+}
+
+/* When the reactor has something to do although nothing happens. */
+static uint64_t next_time(struct reactor* reactor) {
+  uint64_t next = reactor->next_second_ns;
+  for (uint32_t i = 0; i < reactor->volume_count; i++) {
+    uint64_t time = ps_media_next_time(reactor->volumes[i]->media);
+    if (time < next) next = time;
+  }
+  if (reactor->number == 0) {
+    core_lock(reactor->core);
+    uint64_t time = ps_tier_next_time(reactor->core->tier);
+    core_unlock(reactor->core);
+    if (time < next) next = time;
+  }
+  if (!list_is_empty(&reactor->starved) && reactor->now_ns + 1000000 < next)
+    next = reactor->now_ns + 1000000;
+  return next;
+}
+
+static void note_event(struct reactor* reactor, const struct epoll_event* event) {
+  uintptr_t tagged = (uintptr_t)event->data.ptr;
+  uint64_t count;
+  if ((tagged & TAG_MASK) == TAG_MAILBOX) {
+    ssize_t ignored = read(reactor->mailbox.event_fd, &count, sizeof count);
+    (void)ignored;
+  } else if ((tagged & TAG_MASK) == TAG_CONNECTION) {
+    struct connection* connection = event->data.ptr;
+    if (event->events & EPOLLOUT) connection->is_writable = true;
+    if (event->events & ~(uint32_t)EPOLLOUT) connection->is_readable = true;
+    if (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) connection->is_hanging_up = true;
+    connection_resume(connection);
+  }
+}
+
+/* Wait at most until `next` (in nanoseconds; 0 in the past), and note what happened. */
+static int wait_events(struct reactor* reactor, uint64_t next) {
+  struct epoll_event events[EVENTS];
+  uint64_t wait_ns = next > reactor->now_ns ? next - reactor->now_ns : 0;
+  struct timespec timeout = {.tv_sec = (time_t)(wait_ns / SECOND_NS),
+                             .tv_nsec = (long)(wait_ns % SECOND_NS)};
+  int count = epoll_pwait2(reactor->epoll_fd, events, EVENTS, &timeout, NULL);
+  reactor->stats.wait_calls++;
+  reactor->now_ns = monotonic_ns();
+  for (int i = 0; i < count; i++) note_event(reactor, &events[i]);
+  return count;
+}
+
+/* Sleep, or poll within the configured bound first. */
+static void wait_for_work(struct reactor* reactor) {
+  uint64_t before = reactor->now_ns;
+  reactor->now_ns = monotonic_ns();
+  reactor->stats.busy_ns += reactor->now_ns - before;
+  if (has_work(reactor)) {
+    wait_events(reactor, 0);
+    return;
+  }
+  uint64_t next = next_time(reactor);
+  uint64_t poll_until = reactor->now_ns + reactor->core->config.poll_ns;
+  while (reactor->now_ns < poll_until && reactor->now_ns < next)
+    if (wait_events(reactor, 0) > 0) return;
+  wait_events(reactor, next);
+}
+
+static void serve_connections(struct reactor* reactor) {
+  struct link ready;
+  list_init(&ready);
+  while (!list_is_empty(&reactor->ready)) {
+    struct link* link = reactor->ready.next;
+    list_remove(link);
+    list_append(&ready, link);
+  }
+  while (!list_is_empty(&ready)) {
+    struct link* link = ready.next;
+    list_remove(link);
+    connection_receive(CONTAINER(link, struct connection, ready));
+  }
+}
+
+static void serve_media(struct reactor* reactor) {
+  for (uint32_t i = 0; i < reactor->volume_count; i++) {
+    struct volume* volume = reactor->volumes[i];
+    volume_take_incoming(reactor, volume);
+    ps_media_poll(volume->media, reactor->now_ns);
+  }
+  media_ended(reactor);
+}
+
+/* Run what was woken; what these wake in turn waits for the next pass. */
+static void run_tasks(struct reactor* reactor) {
+  struct link tasks;
+  list_init(&tasks);
+  while (!list_is_empty(&reactor->tasks)) {
+    struct link* link = reactor->tasks.next;
+    list_remove(link);
+    list_append(&tasks, link);
+  }
+  while (!list_is_empty(&tasks)) {
+    struct link* link = tasks.next;
+    list_remove(link);
+    struct task* task = CONTAINER(link, struct task, ready);
+    task->run(reactor, task);
+  }
+}
+
+static void send_outputs(struct reactor* reactor) {
+  struct link output;
+  list_init(&output);
+  while (!list_is_empty(&reactor->output)) {
+    struct link* link = reactor->output.next;
+    list_remove(link);
+    list_append(&output, link);
+  }
+  while (!list_is_empty(&output)) {
+    struct link* link = output.next;
+    list_remove(link);
+    connection_send(CONTAINER(link, struct connection, output));
+  }
+}
+
+/* Once a second: connections that have not said who they are, or do not go; waiting for memory. */
+static void look_after(struct reactor* reactor) {
+  uint64_t limit = reactor->core->config.handshake_timeout_ns;
+  struct link* next;
+  for (struct link* link = reactor->connections.next; link != &reactor->connections; link = next) {
+    next = link->next;
+    struct connection* connection = CONTAINER(link, struct connection, all);
+    connection_check_time(connection, limit);
+  }
+  volume_retry_closing(reactor);
+  reactor->next_second_ns = reactor->now_ns + SECOND_NS;
+}
+
+static void retry_starved(struct reactor* reactor) {
+  while (!list_is_empty(&reactor->starved)) {
+    struct link* link = reactor->starved.next;
+    list_remove(link);
+    connection_resume(CONTAINER(link, struct connection, starved));
+  }
+}
+
+static void pass(struct reactor* reactor) {
+  mailbox_drain(reactor);
+  retry_starved(reactor);
+  serve_connections(reactor);
+  serve_media(reactor);
+  pump(reactor);
+  run_tasks(reactor);
+  pump(reactor);
+  send_outputs(reactor);
+  if (reactor->now_ns >= reactor->next_second_ns) look_after(reactor);
+}
+
+static _Thread_local struct reactor* current;
+
+struct reactor* reactor_current(void) { return current; }
+
+void* reactor_main(void* argument) {
+  struct reactor* reactor = argument;
+  assert(reactor != NULL && reactor->core != NULL);
+  current = reactor;
+  char name[16];
+  snprintf(name, sizeof name, "reactor-%u", reactor->number);
+  pthread_setname_np(pthread_self(), name);
+  reactor->now_ns = monotonic_ns();
+  reactor->next_second_ns = reactor->now_ns + SECOND_NS;
+  reactor_watch(reactor, reactor->mailbox.event_fd, (char*)reactor + TAG_MAILBOX, EPOLLIN);
+  while (!reactor->stop) {
+    wait_for_work(reactor);
+    pass(reactor);
+  }
+  while (!list_is_empty(&reactor->connections))
+    connection_abandon(CONTAINER(reactor->connections.next, struct connection, all));
+  while (reactor->volume_count > 0) volume_abandon(reactor, reactor->volumes[0]);
+  return NULL;
+}

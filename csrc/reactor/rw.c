@@ -1,0 +1,87 @@
+/* Read, Write, Verify and Flush (NVM Command Set 1.0, 3.2.4, 3.2.6, 3.2.5; Base 2.0, 7.1).
+ *
+ * Every command reserves its frames before it enters the volume's gate: whoever is inside the gate
+ * needs no more of the budget, so commands never wait for one another in a circle.
+ */
+#include <assert.h>
+
+#include "internal.h"
+
+/* Whether a step is over: done, or failed with a status. */
+static enum step step_of(const struct command* command, bool done) {
+  return done || command->status != 0 ? STEP_DONE : STEP_WAIT;
+}
+
+enum step read_step(struct command* command) {
+  assert(command->volume != NULL && command->length > 0);
+  if (!reserve_frames(command, segment_count(command))) return STEP_WAIT;
+  if (!gate_enter(command, false)) return STEP_WAIT;
+  command->committed = true;
+  return step_of(command, pin_range(command));
+}
+
+/* Verify reads what the medium holds and sends nothing: one extent after the other. */
+enum step verify_step(struct command* command) {
+  assert(command->volume != NULL && command->length > 0);
+  if (command->stage == 0) {
+    command->cursor = command->offset + command->length;
+    command->stage = 1;
+  }
+  if (!reserve_frames(command, 1)) return STEP_WAIT;
+  if (!gate_enter(command, false)) return STEP_WAIT;
+  command->committed = true;
+  uint64_t slot_size = command->connection->reactor->core->config.slot_size;
+  while (command->offset < command->cursor) {
+    uint64_t end = (command->offset / slot_size + 1) * slot_size;
+    if (end > command->cursor) end = command->cursor;
+    command->length = (uint32_t)(end - command->offset);
+    if (!pin_range(command)) return step_of(command, false);
+    drop_pins(command);
+    command->offset = end;
+  }
+  return STEP_DONE;
+}
+
+/* After publishing: FUA and write-through. */
+bool settle(struct command* command) {
+  if (!command->fua && !command->volume->write_through) return true;
+  return make_durable(command, command->offset, command->length, command->fua);
+}
+
+enum step write_step(struct command* command) {
+  assert(command->volume != NULL && command->length > 0);
+  if (command->stage == 0) {
+    if (!receive_fresh(command, segment_count(command))) return step_of(command, false);
+    command->stage = 1;
+  }
+  if (command->stage == 1) {
+    if (!gate_enter(command, false)) return STEP_WAIT;
+    command->committed = true;
+    if (!publish_fresh(command, command)) return step_of(command, false);
+    command->stage = 2;
+  }
+  return step_of(command, settle(command));
+}
+
+/* Flush of one namespace, or of all the subsystem's (NSID FFFFFFFFh: VWC bits 2:1 are 11b). */
+enum step flush_step(struct command* command) {
+  struct connection* connection = command->connection;
+  struct ps_core* core = connection->reactor->core;
+  command->committed = true;
+  if (command->nsid != 0xffffffff)
+    return step_of(command, make_durable(command, 0, UINT64_MAX, true));
+  for (; command->cursor <= PS_MAX_NSID; command->cursor++) {
+    uint32_t nsid = (uint32_t)command->cursor;
+    if (command->volume == NULL) {
+      command->volume = namespace_enter(core, connection->queue.subsystem, nsid);
+      if (command->volume == NULL) continue;
+      command->entered_nsid = nsid;
+      command->volume->stats.in_flight++;
+    }
+    if (!make_durable(command, 0, UINT64_MAX, true)) return step_of(command, false);
+    command->volume->stats.in_flight--;
+    namespace_leave(core, connection->queue.subsystem, nsid);
+    command->volume = NULL;
+  }
+  return STEP_DONE;
+}

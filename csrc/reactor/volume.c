@@ -1,0 +1,234 @@
+/* Volumes: opening, the namespace maps, and the flush and close that the control plane asks for. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* ---- namespace maps: with the lock held ---- */
+
+static struct namespace_slot* slot_of(struct ps_core* core, uint32_t subsystem, uint32_t nsid) {
+  if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return NULL;
+  struct namespace_slot* slots = core->maps[subsystem].slots;
+  return slots == NULL ? NULL : &slots[nsid];
+}
+
+/* The volume behind a namespace, with the caller counted as its user; NULL when there is none. */
+struct volume* namespace_enter(struct ps_core* core, uint32_t subsystem, uint32_t nsid) {
+  struct namespace_slot* slot = slot_of(core, subsystem, nsid);
+  if (slot == NULL || slot->volume == NULL || slot->is_unmapping) return NULL;
+  slot->users++;
+  return slot->volume;
+}
+
+static void say_unmapped(struct ps_core* core, struct namespace_slot* slot) {
+  slot->volume = NULL;
+  slot->is_unmapping = false;
+  notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = slot->cookie});
+}
+
+void namespace_leave(struct ps_core* core, uint32_t subsystem, uint32_t nsid) {
+  struct namespace_slot* slot = slot_of(core, subsystem, nsid);
+  assert(slot != NULL && slot->users > 0);
+  if (--slot->users == 0 && slot->is_unmapping) say_unmapped(core, slot);
+}
+
+int ps_core_map(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_t number) {
+  assert(core != NULL);
+  if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return -EINVAL;
+  if (number >= PS_MAX_VOLUMES || !core->volumes[number].is_open) return -ENOENT;
+  int result = 0;
+  core_lock(core);
+  struct namespace_map* map = &core->maps[subsystem];
+  if (map->slots == NULL) map->slots = calloc(PS_MAX_NSID + 1, sizeof *map->slots);
+  if (map->slots == NULL)
+    result = -ENOMEM;
+  else if (map->slots[nsid].volume != NULL)
+    result = -EEXIST;
+  else
+    map->slots[nsid].volume = &core->volumes[number];
+  core_unlock(core);
+  return result;
+}
+
+int ps_core_unmap(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_t cookie) {
+  assert(core != NULL);
+  int result = 0;
+  core_lock(core);
+  struct namespace_slot* slot = slot_of(core, subsystem, nsid);
+  if (slot == NULL || slot->volume == NULL || slot->is_unmapping) {
+    result = -ENOENT;
+  } else {
+    slot->is_unmapping = true;
+    slot->cookie = cookie;
+    if (slot->users == 0) say_unmapped(core, slot);
+  }
+  core_unlock(core);
+  return result;
+}
+
+/* ---- in the owner's thread ---- */
+
+int volume_start(struct reactor* reactor, struct volume* volume) {
+  assert(volume->reactor == reactor && !volume->is_started);
+  int error = ps_media_start(volume->media);
+  if (error != 0) return error > 0 ? -error : error;
+  ps_media_get_limits(volume->media, &volume->limits);
+  int fd = ps_media_wait_fd(volume->media);
+  if (fd >= 0 && (error = volume_watch(reactor, volume, fd)) != 0) return error;
+  volume->is_started = true;
+  reactor->volumes[reactor->volume_count++] = volume;
+  return 0;
+}
+
+int volume_resize(struct reactor* reactor, struct volume* volume, uint64_t size) {
+  struct ps_core* core = reactor->core;
+  assert(volume->reactor == reactor && volume->is_started);
+  int error = ps_media_resize(volume->media, size);
+  if (error != 0) return error > 0 ? -error : error;
+  ps_media_get_limits(volume->media, &volume->limits);
+  core_lock(core);
+  error = ps_tier_volume_resize(core->tier, volume->number, volume->limits.size);
+  if (error == 0) volume->size = volume->limits.size;
+  core_unlock(core);
+  return error;
+}
+
+/* The medium is closed and the volume's number free again. */
+static void close_volume(struct reactor* reactor, struct volume* volume, bool abandon) {
+  struct ps_core* core = reactor->core;
+  uint32_t at = 0;
+  while (at < reactor->volume_count && reactor->volumes[at] != volume) at++;
+  if (at < reactor->volume_count) reactor->volumes[at] = reactor->volumes[--reactor->volume_count];
+  ps_media_close(volume->media, abandon);
+  ps_sched_free(volume->sched);
+  core_lock(core);
+  volume->media = NULL;
+  volume->sched = NULL;
+  volume->is_started = false;
+  volume->is_open = false;
+  /* An abandoned volume may have operations that never end: its number is not used again. */
+  volume->is_dead = abandon;
+  core_unlock(core);
+}
+
+void volume_abandon(struct reactor* reactor, struct volume* volume) {
+  assert(volume->reactor == reactor);
+  free(volume->task);
+  volume->task = NULL;
+  close_volume(reactor, volume, true);
+}
+
+/* ---- flush and close ---- */
+
+static void task_end(struct reactor* reactor, struct volume_task* task, int result) {
+  struct volume* volume = task->volume;
+  struct ps_core* core = reactor->core;
+  struct ps_notice notice = {.kind = task->is_close ? PS_NOTICE_VOLUME_CLOSED : PS_NOTICE_FLUSHED,
+                             .volume = volume->number,
+                             .cookie = task->cookie,
+                             .result = result};
+  if (task->is_close) {
+    core_lock(core);
+    notice.lba = ps_tier_unflushed(core->tier, volume->number);
+    core_unlock(core);
+  }
+  notice_send(core, &notice);
+}
+
+/* Take the volume out of the tier and close it; false while media work is under way. */
+static bool remove_volume(struct reactor* reactor, struct volume_task* task, int result) {
+  struct ps_core* core = reactor->core;
+  struct volume* volume = task->volume;
+  core_lock(core);
+  uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
+  int error = ps_tier_volume_remove(core->tier, volume->number);
+  core_unlock(core);
+  if (error == -EBUSY && !task->abandon) return false;
+  close_volume(reactor, volume, task->abandon && error != 0);
+  notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_VOLUME_CLOSED,
+                                        .volume = volume->number,
+                                        .cookie = task->cookie,
+                                        .result = result,
+                                        .lba = lost});
+  return true;
+}
+
+static void next_task(struct reactor* reactor, struct volume* volume) {
+  struct volume_task* task = volume->task;
+  volume->task = task->next;
+  free(task);
+  if (volume->task != NULL) task_ready(reactor, &volume->task->task);
+}
+
+static void task_run(struct reactor* reactor, struct task* base) {
+  struct volume_task* task = CONTAINER(base, struct volume_task, task);
+  struct volume* volume = task->volume;
+  struct ps_core* core = reactor->core;
+  int result = PS_TIER_DONE, error = 0;
+  if (volume->task != task) return;
+  if (!task->is_flushed && !task->abandon) {
+    core_lock(core);
+    result = ps_tier_flush(core->tier, reactor->now_ns, volume->number, 0, UINT64_MAX, true,
+                           &base->waiter);
+    core_unlock(core);
+    reactor->tier_changed = true;
+    if (result == PS_TIER_WAIT) return;
+    if (result == PS_TIER_ERROR) error = base->waiter.error;
+  }
+  task->is_flushed = true;
+  if (error != 0) task->error = error;
+  if (!task->is_close) {
+    task_end(reactor, task, task->error);
+    next_task(reactor, volume);
+  } else if (task->error != 0 && !task->abandon) {
+    /* Not closed: the data is still here, and the control plane decides. */
+    task_end(reactor, task, task->error);
+    next_task(reactor, volume);
+  } else if (remove_volume(reactor, task, task->error)) {
+    free(task);
+    volume->task = NULL;
+  }
+}
+
+/* A close that abandons does not wait for what is before it. */
+static void abandon_tasks(struct reactor* reactor, struct volume* volume) {
+  core_lock(reactor->core);
+  if (volume->task != NULL) ps_tier_forget(reactor->core->tier, &volume->task->task.waiter);
+  core_unlock(reactor->core);
+  while (volume->task != NULL) {
+    struct volume_task* task = volume->task;
+    if (link_is_in(&task->task.ready)) list_remove(&task->task.ready);
+    mailbox_forget(&reactor->mailbox, &task->task);
+    task_end(reactor, task, ECANCELED);
+    volume->task = task->next;
+    free(task);
+  }
+}
+
+void volume_task_start(struct reactor* reactor, struct message* message) {
+  struct volume* volume = message->volume;
+  assert(volume->reactor == reactor);
+  struct volume_task* task = calloc(1, sizeof *task);
+  if (task == NULL) abort(); /* A few bytes on the control path: nothing sensible is left to do. */
+  task->volume = volume;
+  task->cookie = message->cookie;
+  task->is_close = message->kind == MESSAGE_VOLUME_CLOSE;
+  task->abandon = message->flag != 0;
+  task->task.run = task_run;
+  task->task.waiter.owner = reactor->number;
+  if (task->abandon) abandon_tasks(reactor, volume);
+  struct volume_task** place = &volume->task;
+  while (*place != NULL) place = &(*place)->next;
+  *place = task;
+  if (volume->task == task) task_ready(reactor, &task->task);
+}
+
+/* Closes that wait for media work to end are tried again each pass. */
+void volume_retry_closing(struct reactor* reactor) {
+  for (uint32_t i = 0; i < reactor->volume_count; i++) {
+    struct volume_task* task = reactor->volumes[i]->task;
+    if (task != NULL && task->is_close && task->is_flushed) task_ready(reactor, &task->task);
+  }
+}

@@ -1,0 +1,224 @@
+/* All invariants of the tier, for tests: slow, and independent of the code that keeps them. */
+#include "internal.h"
+
+static bool list_is_sound(const struct list* list) {
+  uint32_t length = 0;
+  uint32_t previous = NONE;
+  for (uint32_t i = list->first; i != NONE; i = tier_list_next(list, i)) {
+    if (tier_list_previous(list, i) != previous || ++length > list->length) return false;
+    previous = i;
+  }
+  return list->last == previous && length == list->length;
+}
+
+static bool queue_is_sound(const struct queue* queue, uint32_t state) {
+  uint32_t length = 0;
+  const struct ps_tier_waiter* previous = NULL;
+  for (const struct ps_tier_waiter* w = queue->first; w != NULL; w = w->next) {
+    if (w->previous != previous || (w->state & WAIT_QUEUE) != state) return false;
+    if (++length > queue->length) return false;
+    previous = w;
+  }
+  return queue->last == previous && length == queue->length;
+}
+
+/* 1x: the index. */
+static int check_index(const struct ps_tier* tier) {
+  uint32_t reached = 0, free = 0, tracked = 0;
+  for (uint32_t b = 0; b <= tier->bucket_mask; b++) {
+    for (uint32_t i = tier->buckets[b]; i != NONE; i = tier->extents[i].hash_next) {
+      if (++reached > tier->extents_tracked) return 10;
+      if (!tier->extents[i].tracked) return 11;
+      if (tier_find(tier, tier->extents[i].volume, tier->extents[i].number) != i) return 12;
+    }
+  }
+  for (uint32_t i = tier->extent_free; i != NONE; i = tier->extents[i].hash_next) {
+    if (++free > tier->config.extent_count || tier->extents[i].tracked) return 13;
+  }
+  for (uint32_t i = 0; i < tier->config.extent_count; i++) tracked += tier->extents[i].tracked;
+  if (reached != tier->extents_tracked || tracked != reached) return 14;
+  return free + tracked == tier->config.extent_count ? 0 : 15;
+}
+
+/* The union of the live units of the extent's fills; UINT32_MAX when they overlap. */
+static uint32_t live_units(const struct ps_tier* tier, uint32_t index) {
+  uint32_t live = 0, frame_units = 0;
+  const struct extent* extent = &tier->extents[index];
+  for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
+    const struct op* op = &tier->ops[i];
+    if (op->kind != PS_TIER_READ || op->state == OP_FREE || op->extent != index) return UINT32_MAX;
+    if ((op->live & ~op->units) != 0 || (op->live & live) != 0) return UINT32_MAX;
+    live |= op->live;
+    if (op->frame != extent->frame) continue;
+    if (op->units & frame_units) return UINT32_MAX; /* two reads into the same bytes */
+    frame_units |= op->units;
+  }
+  return live;
+}
+
+/* 2x: masks. */
+static int check_masks(const struct ps_tier* tier, uint32_t index) {
+  const struct extent* extent = &tier->extents[index];
+  const struct volume* volume = &tier->volumes[extent->volume];
+  uint16_t has = tier_units(volume, 0, extent_bytes(tier, volume, extent->number));
+  if (!volume->is_present) return 20;
+  if (((extent->valid | extent->fill) & ~has) != 0) return 21;
+  if ((unclean_units(extent) & ~extent->valid) != 0) return 22;
+  if ((extent->fill & extent->valid) != 0) return 23;
+  if (extent->fill != live_units(tier, index)) return 24;
+  if (extent->counted != unclean_units(extent)) return 25;
+  if (extent->frame == NONE && (extent->valid | extent->fill) != 0) return 26;
+  if (extent->frame == NONE && extent->fills == NONE && extent->write == NO_WRITE) return 27;
+  if (extent->frame != NONE && extent->valid == 0 && extent->fills == NONE) return 28;
+  return 0;
+}
+
+/* 3x: places and the write under way. */
+static int check_state(const struct ps_tier* tier, uint32_t index) {
+  const struct extent* extent = &tier->extents[index];
+  bool busy = extent->dirty != 0 || extent->fills != NONE || extent->write != NO_WRITE;
+  if ((extent->dirty != 0) != (extent->in_dirty != DIRTY_NONE)) return 30;
+  if ((extent->unsynced != 0) != (extent->place == PLACE_UNSYNCED)) return 31;
+  if (extent->frame != NONE && tier->frames[extent->frame].extent != index) return 32;
+  if (extent->unsynced == 0) {
+    bool can_go = extent->frame != NONE && !busy && tier->frames[extent->frame].references == 1;
+    if (can_go != (extent->place != PLACE_NONE)) return 33;
+    if (can_go && extent->promised != (extent->place == PLACE_PROMISED)) return 34;
+  }
+  if (extent->write == NO_WRITE) return extent->flushing == 0 ? 0 : 35;
+  const struct op* op = &tier->ops[write_base(tier) + extent->write];
+  if (op->kind != PS_TIER_WRITE || op->state == OP_FREE || op->extent != index) return 36;
+  return op->volume == extent->volume ? 0 : 37;
+}
+
+/* 4x: frames. Counts the references that media work and the index hold. */
+static int check_frames(const struct ps_tier* tier) {
+  uint32_t free = 0, unused = 0, resident = 0, idle = 0;
+  for (uint32_t i = tier->frame_free; i != NONE; i = tier->frames[i].next_free) {
+    if (++free > tier->frames_free || tier->frames[i].references != 0) return 40;
+  }
+  for (uint32_t i = 0; i < tier->config.frame_count; i++) {
+    const struct frame* frame = &tier->frames[i];
+    unused += frame->references == 0;
+    if (frame->extent == NONE) continue;
+    const struct extent* extent = &tier->extents[frame->extent];
+    if (frame->references == 0 || !extent->tracked || extent->frame != i) return 41;
+    resident++;
+    idle += frame->references == 1;
+  }
+  if (free != tier->frames_free || unused != free) return 42;
+  return resident == tier->frames_resident && idle == tier->frames_idle ? 0 : 43;
+}
+
+/* 5x: operations hold their frames. */
+static int check_ops(const struct ps_tier* tier) {
+  uint32_t writes = 0;
+  for (uint32_t i = 0; i < tier->op_count; i++) {
+    const struct op* op = &tier->ops[i];
+    if (op->state == OP_FREE) {
+      if (op->waiters.first != NULL) return 50;
+      continue;
+    }
+    if (!queue_is_sound(&op->waiters, WAIT_FILL)) return 51;
+    writes += op->kind == PS_TIER_WRITE;
+    if (op->kind == PS_TIER_SYNC) continue;
+    if (!tier->extents[op->extent].tracked) return 52;
+    if (op->kind == PS_TIER_WRITE && op->state == OP_PENDING) continue;
+    const struct frame* frame = &tier->frames[op->frame];
+    if (frame->references < (frame->extent == NONE ? 1u : 2u)) return 53;
+  }
+  return writes == tier->writes_in_use ? 0 : 54;
+}
+
+static bool is_ordered(const struct ps_tier* tier, const struct list* list, uint32_t in_dirty) {
+  uint64_t sequence = 0;
+  for (uint32_t i = list->first; i != NONE; i = tier_list_next(list, i)) {
+    if (tier->extents[i].in_dirty != in_dirty) return false;
+    if (tier->extents[i].dirty_sequence < sequence) return false;
+    sequence = tier->extents[i].dirty_sequence;
+  }
+  return true;
+}
+
+static bool stamps_are_ordered(const struct ps_tier* tier, const struct list* list) {
+  uint32_t first = list->first;
+  if (first == NONE) return true;
+  uint32_t stamp = tier->extents[first].sync_stamp;
+  for (uint32_t i = first; i != NONE; i = tier_list_next(list, i)) {
+    if ((int32_t)(tier->extents[i].sync_stamp - stamp) < 0) return false;
+    stamp = tier->extents[i].sync_stamp;
+  }
+  return true;
+}
+
+/* 6x: volumes. */
+static int check_volume(const struct ps_tier* tier, uint32_t number) {
+  const struct volume* volume = &tier->volumes[number];
+  uint32_t unclean = 0, dirty = 0, ops = 0;
+  uint64_t units = 0;
+  for (uint32_t i = 0; i < tier->config.extent_count; i++) {
+    const struct extent* extent = &tier->extents[i];
+    if (!extent->tracked || extent->volume != number) continue;
+    unclean += unclean_units(extent) != 0;
+    dirty += extent->dirty != 0;
+    units += unit_count(unclean_units(extent));
+  }
+  if (unclean != volume->unclean_frames || units != volume->unflushed_units) return 60;
+  if (dirty != volume->aged.length + volume->urgent.length + volume->failed.length) return 61;
+  if (!list_is_sound(&volume->aged) || !list_is_sound(&volume->urgent)) return 62;
+  if (!list_is_sound(&volume->failed) || !list_is_sound(&volume->unsynced)) return 63;
+  if (!is_ordered(tier, &volume->aged, DIRTY_AGED)) return 64;
+  if (!is_ordered(tier, &volume->urgent, DIRTY_URGENT)) return 65;
+  if (!is_ordered(tier, &volume->failed, DIRTY_FAILED)) return 66;
+  if (!stamps_are_ordered(tier, &volume->unsynced)) return 67;
+  if (!queue_is_sound(&volume->flushes, WAIT_FLUSH)) return 68;
+  if (!queue_is_sound(&volume->syncs, WAIT_SYNC)) return 69;
+  for (uint32_t i = 0; i < tier->op_count; i++) {
+    ops += tier->ops[i].state != OP_FREE && tier->ops[i].volume == number;
+  }
+  return ops == volume->ops ? 0 : 70;
+}
+
+/* 8x: what the tier has as a whole. */
+static int check_totals(const struct ps_tier* tier) {
+  uint32_t unclean = 0, dirty = 0, placed = tier->promised.length, places = 0;
+  for (uint32_t i = 0; i < CLASS_COUNT; i++) {
+    if (!list_is_sound(&tier->classes[i])) return 80;
+    placed += tier->classes[i].length;
+  }
+  if (!list_is_sound(&tier->promised) || !list_is_sound(&tier->active)) return 81;
+  for (uint32_t i = 0; i < tier->config.extent_count; i++) {
+    const struct extent* extent = &tier->extents[i];
+    if (!extent->tracked) continue;
+    unclean += unclean_units(extent) != 0;
+    dirty += (extent->dirty | extent->flushing) != 0;
+    places += extent->place == PLACE_EVICTABLE || extent->place == PLACE_PROMISED;
+  }
+  if (unclean != tier->frames_unclean || dirty != tier->frames_dirty) return 82;
+  if (unclean + tier->dirty_granted > tier->config.dirty_limit) return 89;
+  if (places != placed || tier->credits > tier->budget) return 83;
+  if (!queue_is_sound(&tier->frame_queue, WAIT_FRAME)) return 84;
+  if (!queue_is_sound(&tier->dirty_queue, WAIT_DIRTY)) return 85;
+  if (!queue_is_sound(&tier->credit_queue, WAIT_CREDIT)) return 86;
+  if (!queue_is_sound(&tier->woken, WAIT_WOKEN)) return 87;
+  for (uint32_t i = 0; i < RANGE_BUCKETS; i++) {
+    if (!queue_is_sound(&tier->ranges[i], WAIT_RANGE)) return 88;
+  }
+  return 0;
+}
+
+int ps_tier_check(const struct ps_tier* tier) {
+  assert(tier != NULL);
+  int failed = check_index(tier);
+  for (uint32_t i = 0; failed == 0 && i < tier->config.extent_count; i++) {
+    if (!tier->extents[i].tracked) continue;
+    failed = check_masks(tier, i);
+    if (failed == 0) failed = check_state(tier, i);
+  }
+  if (failed == 0) failed = check_frames(tier);
+  if (failed == 0) failed = check_ops(tier);
+  for (uint32_t i = 0; failed == 0 && i < tier->config.volume_count; i++) {
+    if (tier->volumes[i].is_present) failed = check_volume(tier, i);
+  }
+  return failed != 0 ? failed : check_totals(tier);
+}

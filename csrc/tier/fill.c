@@ -1,0 +1,264 @@
+/* Reads: hits pin, misses fill. A fill is one media read of a run of missing units.
+ *
+ * A fill lands only in its live units. A write, zero or drop of a unit takes it out of the live
+ * units of every fill under way, for good: a later fill of the same unit is another operation. So
+ * old bytes never land over newer ones, however late they come.
+ */
+#include "internal.h"
+
+static uint32_t make_fill(struct ps_tier* tier, uint32_t index, uint16_t run, bool demand) {
+  struct extent* extent = &tier->extents[index];
+  uint32_t number = tier->fill_free;
+  /* FILLS_PER_FRAME runs of 16 units in every frame: they cannot run out, for the units of a run
+   * are filled into a frame once. */
+  assert(number != NONE && run != 0 && extent->frame != NONE);
+  struct op* op = &tier->ops[number];
+  assert(op->state == OP_FREE && op->waiters.first == NULL);
+  tier->fill_free = op->next;
+  op->kind = PS_TIER_READ;
+  op->state = OP_PENDING;
+  op->demand = demand;
+  op->extent = index;
+  op->volume = extent->volume;
+  op->frame = extent->frame;
+  op->units = run;
+  op->live = run;
+  op->next = extent->fills;
+  extent->fills = number;
+  extent->fill |= run;
+  tier_hold(tier, op->frame);
+  volume_of(tier, extent)->ops++;
+  tier_list_append(demand ? &tier->demand_fills : &tier->other_fills, number);
+  return number;
+}
+
+static void start_fills(struct ps_tier* tier, uint32_t index, uint16_t missing, bool demand) {
+  assert((missing & (tier->extents[index].valid | tier->extents[index].fill)) == 0);
+  while (missing != 0) {
+    uint16_t run = lowest_run(missing);
+    make_fill(tier, index, run, demand);
+    missing = (uint16_t)(missing & ~run);
+  }
+  tier_settle(tier, index);
+}
+
+static void wait_for_fill(struct ps_tier* tier, const struct extent* extent, uint16_t units,
+                          struct ps_tier_waiter* waiter) {
+  for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
+    struct op* op = &tier->ops[i];
+    if ((op->live & units) == 0) continue;
+    if (!op->demand) {
+      op->demand = 1;
+      if (op->state == OP_PENDING) {
+        tier_list_remove(&tier->other_fills, i);
+        tier_list_append(&tier->demand_fills, i);
+      }
+    }
+    tier_wait(tier, waiter, WAIT_FILL, i);
+    return;
+  }
+  assert(false); /* units were missing, and nothing fills them */
+}
+
+/* Media work that was under way to or from these units when they were dropped (the volume shrank):
+ * a write, so what a fill would read is not settled; or a fill, which still owns these bytes of the
+ * frame. A new fill waits for its end. Returns the operation, or NONE. */
+static uint32_t unsettled(struct ps_tier* tier, const struct extent* extent, uint16_t units) {
+  if (extent->write != NO_WRITE) {
+    const struct op* op = write_of(tier, extent);
+    uint16_t dropped = (uint16_t)(op->units & ~extent->flushing);
+    if (op->state == OP_ISSUED && (dropped & units) != 0) return write_base(tier) + extent->write;
+  }
+  for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
+    const struct op* op = &tier->ops[i];
+    if (op->frame == extent->frame && (op->units & ~op->live & units) != 0) return i;
+  }
+  return NONE;
+}
+
+bool tier_need(struct ps_tier* tier, const struct span* span, uint16_t units, uint16_t tenant,
+               bool once, struct ps_tier_waiter* waiter) {
+  uint32_t index = tier_find(tier, span->volume, span->number);
+  uint16_t missing = units;
+  if (index != NONE) {
+    struct extent* extent = &tier->extents[index];
+    if ((units & ~extent->valid) == 0) return true;
+    missing = (uint16_t)(units & ~extent->valid & ~extent->fill);
+    uint32_t op = unsettled(tier, extent, missing);
+    if (op != NONE) {
+      if (waiter != NULL) tier_wait(tier, waiter, WAIT_FILL, op);
+      return false;
+    }
+  }
+  if (missing != 0 && (index == NONE || tier->extents[index].frame == NONE)) {
+    uint32_t frame = tier_get_frame(tier, waiter);
+    if (frame == NONE) return false;
+    if (index == NONE) {
+      index = tier_track(tier, span->volume, span->number, tenant, once ? CLASS_ONCE : CLASS_READ);
+      tier->extents[index].once = once;
+    }
+    tier_set_frame(tier, index, frame);
+  }
+  if (missing != 0) start_fills(tier, index, missing, waiter != NULL);
+  if (waiter != NULL) wait_for_fill(tier, &tier->extents[index], units, waiter);
+  return false;
+}
+
+void tier_cancel_fills(struct ps_tier* tier, uint32_t index, uint16_t units) {
+  struct extent* extent = &tier->extents[index];
+  if ((extent->fill & units) == 0) return;
+  for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
+    struct op* op = &tier->ops[i];
+    op->live = (uint16_t)(op->live & ~units);
+    if (op->live == 0) tier_wake_all(tier, &op->waiters, 0);
+  }
+  extent->fill = (uint16_t)(extent->fill & ~units);
+}
+
+/* ---- the operation ---- */
+
+static void free_fill(struct ps_tier* tier, uint32_t number) {
+  struct op* op = &tier->ops[number];
+  struct extent* extent = &tier->extents[op->extent];
+  uint32_t* link = &extent->fills;
+  while (*link != number) link = &tier->ops[*link].next;
+  *link = op->next;
+  assert(volume_of(tier, extent)->ops > 0);
+  volume_of(tier, extent)->ops--;
+  op->state = OP_FREE;
+  op->next = tier->fill_free;
+  tier->fill_free = number;
+  tier_unhold(tier, op->frame);
+}
+
+static void land(struct ps_tier* tier, struct extent* extent, const struct op* op) {
+  uint32_t unit = volume_of(tier, extent)->unit_size;
+  uint16_t rest = op->live;
+  assert(extent->frame != NONE && (extent->valid & op->live) == 0);
+  while (rest != 0 && extent->frame != op->frame) {
+    uint16_t run = lowest_run(rest);
+    uint32_t start = first_unit(run) * unit;
+    tier_copy(tier, extent->frame, op->frame, start, start + unit_count(run) * unit);
+    rest = (uint16_t)(rest & ~run);
+  }
+  extent->valid |= op->live;
+  uint32_t end = (first_unit(op->live) + unit_count(op->live)) * unit;
+  if (end > extent_bytes(tier, volume_of(tier, extent), extent->number)) {
+    tier_clear_tail(tier, extent->volume, extent->number, extent->frame);
+  }
+}
+
+void tier_end_fill(struct ps_tier* tier, uint32_t number, int32_t error) {
+  struct op* op = &tier->ops[number];
+  uint32_t index = op->extent;
+  struct extent* extent = &tier->extents[index];
+  assert(op->kind == PS_TIER_READ && (op->live & ~extent->fill) == 0);
+  extent->fill = (uint16_t)(extent->fill & ~op->live);
+  if (error != 0) {
+    tier->stats.fill_errors++;
+  } else if (op->live != 0) {
+    land(tier, extent, op);
+    extent->last_use = tier_ticks(tier->now_ns);
+    if (op->waiters.first != NULL) extent->promised = 1;
+  }
+  tier_wake_all(tier, &op->waiters, op->live != 0 ? error : 0);
+  free_fill(tier, number);
+  tier_settle(tier, index);
+}
+
+static uint32_t next_fill(struct ps_tier* tier) {
+  struct list* list = tier->demand_fills.first != NONE ? &tier->demand_fills : &tier->other_fills;
+  uint32_t number = list->first;
+  if (number != NONE) tier_list_remove(list, number);
+  return number;
+}
+
+bool tier_issue_fill(struct ps_tier* tier, struct ps_tier_action* action) {
+  uint32_t number;
+  while ((number = next_fill(tier)) != NONE) {
+    struct op* op = &tier->ops[number];
+    assert(op->state == OP_PENDING);
+    if (op->live == 0) { /* written or dropped before the read began */
+      tier_end_fill(tier, number, 0);
+      tier_pump(tier);
+      continue;
+    }
+    op->state = OP_ISSUED;
+    tier->stats.fills++;
+    tier_describe(tier, number, action);
+    return true;
+  }
+  return false;
+}
+
+/* ---- the calls ---- */
+
+static void touch(struct ps_tier* tier, struct extent* extent, bool once, bool first) {
+  extent->promised = 0;
+  if (once && !first) return; /* neither warms nor cools what others keep */
+  extent->last_use = tier_ticks(tier->now_ns);
+  if (once) return;
+  extent->once = 0;
+  if (extent->value_class < CLASS_READ) {
+    extent->value_class = CLASS_READ;
+  } else if (extent->value_class == CLASS_READ && !first) {
+    extent->value_class = CLASS_READ_AGAIN;
+  }
+}
+
+int ps_tier_read(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter* waiter,
+                 uint32_t* frame) {
+  struct span span;
+  assert(frame != NULL);
+  tier_enter(tier, now_ns, waiter);
+  *frame = NONE;
+  if (tier_told_error(waiter)) return tier_leave(tier, waiter, PS_TIER_ERROR);
+  int32_t error = tier_span(tier, volume, offset, length, &span);
+  if (error != 0) return tier_leave(tier, waiter, tier_fail(waiter, error));
+  bool seen = waiter != NULL && (waiter->state & SEEN_MISS) != 0;
+  if (!tier_need(tier, &span, span.touched, tenant, once, waiter)) {
+    if (!seen) tier->stats.read_misses++;
+    if (waiter != NULL) waiter->state |= SEEN_MISS;
+    return tier_leave(tier, waiter, PS_TIER_WAIT);
+  }
+  if (!seen) tier->stats.read_hits++;
+  uint32_t index = tier_find(tier, volume, span.number);
+  struct extent* extent = &tier->extents[index];
+  tier_hold(tier, extent->frame);
+  if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
+  touch(tier, extent, once, seen);
+  tier_settle(tier, index);
+  *frame = extent->frame;
+  return tier_leave(tier, waiter, PS_TIER_DONE);
+}
+
+/* A frame for a hydrate: never before anyone who waits, never dearer than its class. */
+static uint32_t hydrate_frame(struct ps_tier* tier, uint32_t value_class) {
+  if (tier->frame_queue.first != NULL) return NONE;
+  return tier_take_frame(tier, tier->values[value_class * AGE_BINS]);
+}
+
+bool ps_tier_hydrate(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                     uint32_t length, uint16_t tenant, uint32_t value_class) {
+  struct span span;
+  tier_enter(tier, now_ns, NULL);
+  if (value_class >= CLASS_COUNT) return false;
+  if (tier_span(tier, volume, offset, length, &span) != 0) return false;
+  uint32_t index = tier_find(tier, volume, span.number);
+  uint16_t missing = span.touched;
+  if (index != NONE) {
+    struct extent* extent = &tier->extents[index];
+    missing = (uint16_t)(missing & ~extent->valid & ~extent->fill);
+    if (unsettled(tier, extent, missing) != NONE) return false;
+  }
+  if (missing == 0) return true;
+  if (index == NONE || tier->extents[index].frame == NONE) {
+    uint32_t frame = hydrate_frame(tier, value_class);
+    if (frame == NONE) return false;
+    if (index == NONE) index = tier_track(tier, volume, span.number, tenant, CLASS_HYDRATED);
+    tier_set_frame(tier, index, frame);
+  }
+  start_fills(tier, index, missing, false);
+  return true;
+}

@@ -1,0 +1,122 @@
+/* Making and freeing a tier: everything it will ever need is allocated here. */
+#include <stdlib.h>
+
+#include "internal.h"
+
+static bool is_good(const struct ps_tier_config* config) {
+  uint32_t slot = config->slot_size;
+  if (slot < (16u << 10) || slot > (2u << 20) || (slot & (slot - 1)) != 0) return false;
+  if (config->frame_count > (1u << 28) || config->extent_count > (1u << 30)) return false;
+  if (config->extent_count < config->frame_count) return false;
+  if (config->volume_count == 0 || config->volume_count > UINT16_MAX) return false;
+  /* The inequality at the top of internal.h: without it commands could wait for one another. */
+  if (config->dirty_limit == 0 || config->dirty_limit > config->frame_count) return false;
+  if (config->frame_count - config->dirty_limit < RESERVE_FRAMES + 1) return false;
+  return config->retry_ns > 0 && config->retry_ns < UINT64_MAX / (BACKOFF_MOST * 2);
+}
+
+static uint32_t bucket_count(uint32_t extents) {
+  uint32_t count = 16;
+  while (count < extents) count *= 2;
+  return count;
+}
+
+static bool allocate(struct ps_tier* tier) {
+  const struct ps_tier_config* config = &tier->config;
+  uint32_t buckets = bucket_count(config->extent_count);
+  tier->bucket_mask = buckets - 1;
+  tier->fill_count = config->frame_count * FILLS_PER_FRAME;
+  tier->op_count = tier->fill_count + WRITE_OPS + config->volume_count;
+  tier->buckets = calloc(buckets, sizeof(*tier->buckets));
+  tier->extents = calloc(config->extent_count, sizeof(*tier->extents));
+  tier->frames = calloc(config->frame_count, sizeof(*tier->frames));
+  tier->ops = calloc(tier->op_count, sizeof(*tier->ops));
+  tier->volumes = calloc(config->volume_count, sizeof(*tier->volumes));
+  if (tier->buckets == NULL || tier->extents == NULL || tier->frames == NULL) return false;
+  if (tier->ops == NULL || tier->volumes == NULL) return false;
+  memset(tier->buckets, 0xFF, buckets * sizeof(*tier->buckets));
+  return true;
+}
+
+static void init_free_lists(struct ps_tier* tier) {
+  const struct ps_tier_config* config = &tier->config;
+  for (uint32_t i = 0; i < config->extent_count; i++) {
+    tier->extents[i].hash_next = i + 1 < config->extent_count ? i + 1 : NONE;
+  }
+  for (uint32_t i = 0; i < config->frame_count; i++) {
+    tier->frames[i] = (struct frame){.extent = NONE, .next_free = i + 1};
+  }
+  tier->frames[config->frame_count - 1].next_free = NONE;
+  tier->frames_free = config->frame_count;
+  for (uint32_t i = 0; i < tier->op_count; i++) tier->ops[i].next = i + 1;
+  tier->ops[tier->fill_count - 1].next = NONE;
+  tier->ops[tier->fill_count + WRITE_OPS - 1].next = NONE;
+  tier->write_free = write_base(tier);
+}
+
+static void init_lists(struct ps_tier* tier) {
+  for (uint32_t i = 0; i < CLASS_COUNT; i++) {
+    tier_list_init(&tier->classes[i], &tier->extents[0].place_links, sizeof(struct extent));
+  }
+  tier_list_init(&tier->promised, &tier->extents[0].place_links, sizeof(struct extent));
+  tier_list_init(&tier->demand_fills, &tier->ops[0].links, sizeof(struct op));
+  tier_list_init(&tier->other_fills, &tier->ops[0].links, sizeof(struct op));
+  tier_list_init(&tier->next_runs, &tier->ops[0].links, sizeof(struct op));
+  tier_list_init(&tier->active, &tier->volumes[0].active_links, sizeof(struct volume));
+}
+
+/* Least recently used: the older the bin, the less it is worth, whatever the class. */
+static void init_values(struct ps_tier* tier) {
+  for (uint32_t i = 0; i < CLASS_COUNT * AGE_BINS; i++) {
+    tier->values[i] = (float)(AGE_BINS - 1 - i % AGE_BINS);
+  }
+}
+
+struct ps_tier* ps_tier_new(const struct ps_tier_config* config) {
+  if (config == NULL || !is_good(config)) return NULL;
+  struct ps_tier* tier = calloc(1, sizeof(*tier));
+  if (tier == NULL) return NULL;
+  tier->config = *config;
+  if (!allocate(tier)) {
+    ps_tier_free(tier);
+    return NULL;
+  }
+  tier->slot_shift = (uint32_t)__builtin_ctz(config->slot_size);
+  tier->budget = config->frame_count - config->dirty_limit - RESERVE_FRAMES;
+  tier->credits = tier->budget;
+  init_free_lists(tier);
+  init_lists(tier);
+  init_values(tier);
+  return tier;
+}
+
+void ps_tier_free(struct ps_tier* tier) {
+  if (tier == NULL) return;
+  free(tier->buckets);
+  free(tier->extents);
+  free(tier->frames);
+  free(tier->ops);
+  free(tier->volumes);
+  free(tier);
+}
+
+uint32_t ps_tier_budget(const struct ps_tier* tier) {
+  assert(tier != NULL);
+  return tier->budget;
+}
+
+int32_t ps_tier_health(const struct ps_tier* tier, uint32_t volume) {
+  assert(tier != NULL);
+  if (volume >= tier->config.volume_count || !tier->volumes[volume].is_present) return 0;
+  return tier->volumes[volume].error;
+}
+
+void ps_tier_get_stats(const struct ps_tier* tier, struct ps_tier_stats* stats) {
+  assert(tier != NULL && stats != NULL);
+  *stats = tier->stats;
+  stats->frames_free = tier->frames_free;
+  stats->frames_resident = tier->frames_resident;
+  stats->frames_pinned = tier->config.frame_count - tier->frames_free - tier->frames_idle;
+  stats->frames_dirty = tier->frames_dirty;
+  stats->frames_unsynced = tier->frames_unclean - tier->frames_dirty;
+}

@@ -1,0 +1,320 @@
+"""The real data path: a thin typed wrapper over the C module (csrc/core.h).
+
+Each method is one call whose return code is checked. Reading notices is one call per wake-up, for
+many notices at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+from prestage._core import ffi, lib
+from prestage.target.datapath import (
+    ClosedNotice,
+    CommandNotice,
+    DataPath,
+    DoneNotice,
+    DsmRange,
+    HealthNotice,
+    IoErrorNotice,
+    Notice,
+    QueueConfig,
+    VolumeConfig,
+    VolumeLimits,
+)
+from prestage.target.errors import DataPathError, Exhausted, MediumError, TargetError
+from prestage.target.settings import TargetSettings
+
+__all__ = ["CoreDataPath", "DataPath", "core_config"]
+
+BATCH = 256
+"""Notices read in one call."""
+PASSES = 16
+"""Calls in one wake-up, so that the event loop's other work is not kept waiting."""
+DSM_RANGES = 4096
+ERROR_BYTES = 512
+NOT_PINNED = -1
+NS_A_SECOND = 1_000_000_000
+
+
+def core_config(settings: TargetSettings) -> dict[str, Any]:
+    """Return struct ps_core_config for these settings."""
+    limits, tier, transport = settings.limits, settings.tier, settings.transport
+    cpus = [*settings.cpus, *[NOT_PINNED] * lib.PS_MAX_REACTORS][: lib.PS_MAX_REACTORS]
+    return {
+        "reactor_count": settings.reactors,
+        "cpus": cpus,
+        "max_connections": limits.connections,
+        "queue_depth": limits.queue_depth,
+        "max_transfer": limits.max_transfer,
+        "in_capsule_size": limits.in_capsule,
+        "max_h2c_data": limits.max_transfer,
+        "digests": transport.header_digest * lib.PS_DIGEST_HEADER
+        | transport.data_digest * lib.PS_DIGEST_DATA,
+        "success": int(transport.success),
+        "slot_size": tier.slot,
+        "dram_bytes": tier.size,
+        "huge_pages": int(tier.huge_pages),
+        "dirty_percent": tier.dirty_percent,
+        "writeback_age_ns": round(tier.writeback_s * NS_A_SECOND),
+        "handshake_timeout_ns": round(limits.handshake_s * NS_A_SECOND),
+        "poll_ns": transport.poll_us * 1000,
+    }
+
+
+class CoreDataPath:
+    """The reactors, the tier and the media in C. Raises TargetError when they cannot be made."""
+
+    def __init__(self, settings: TargetSettings) -> None:
+        error = ffi.new("char[]", ERROR_BYTES)
+        config = ffi.new("struct ps_core_config *", core_config(settings))
+        self._core = lib.ps_core_new(config, error, ERROR_BYTES)
+        if self._core == ffi.NULL:
+            raise TargetError(_text(error), "data path")
+        self._notices = ffi.new("struct ps_notice[]", BATCH)
+        self._wake_fd = -1
+        self._receive: Callable[[Notice], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ---- life ----
+
+    def start(self, receive: Callable[[Notice], None]) -> None:
+        """Start the reactors; notices come to `receive` in the running event loop."""
+        self._receive = receive
+        self._loop = asyncio.get_running_loop()
+        code = lib.ps_core_start(self._core)
+        if code < 0:
+            raise TargetError(os.strerror(-code), "data path", "threads to start")
+        self._wake_fd = lib.ps_core_wake_fd(self._core)
+        self._loop.add_reader(self._wake_fd, self._drain)
+
+    def stop(self) -> None:
+        """Close what is left, stop and join the reactors, free everything; once."""
+        if self._core == ffi.NULL:
+            return
+        if self._loop is not None and self._wake_fd >= 0:
+            self._loop.remove_reader(self._wake_fd)
+        self._receive = None
+        lib.ps_core_stop(self._core)
+        lib.ps_core_free(self._core)
+        self._core = ffi.NULL
+
+    def _drain(self) -> None:
+        for _ in range(PASSES):
+            if self._core == ffi.NULL:
+                return
+            count = lib.ps_core_notices(self._core, self._notices, BATCH)
+            # All are copied first: handling one may read more, or stop the data path.
+            for notice in [_notice(self._notices[index]) for index in range(count)]:
+                if self._receive is not None:
+                    self._receive(notice)
+            if count < BATCH:
+                return
+        if self._loop is not None:
+            # The descriptor was cleared by the first call; what is left is ours to fetch.
+            self._loop.call_soon(self._drain)
+
+    # ---- connections ----
+
+    def adopt(self, fd: int, reactor: int) -> int:
+        """Hand over a socket; return the connection's id. Raises Exhausted; `fd` stays ours."""
+        code = int(lib.ps_core_adopt(self._core, fd, reactor))
+        if code == -errno.EMFILE:
+            raise Exhausted("no more connections", expected="limits.connections to be higher")
+        return _checked(code, "ps_core_adopt")
+
+    def bind(self, connection: int, queue: QueueConfig) -> None:
+        """Say what queue a connection is, before its Connect is answered."""
+        config = {
+            "qid": queue.qid,
+            "sq_size": queue.sq_size,
+            "flow_control_disabled": int(queue.flow_control_disabled),
+            "controller": queue.controller,
+            "subsystem": queue.subsystem,
+            "tenant": queue.tenant,
+            "enabled": int(queue.enabled),
+        }
+        pointer = ffi.new("struct ps_queue_config *", config)
+        _unless_gone(lib.ps_core_bind(self._core, connection, pointer), "ps_core_bind")
+
+    def enable(self, connection: int, enabled: bool) -> None:
+        """Let I/O commands run, or end with 0/0C."""
+        _unless_gone(lib.ps_core_enable(self._core, connection, enabled), "ps_core_enable")
+
+    def answer(
+        self, connection: int, slot: int, status: int, dw0: int, dw1: int, data: bytes
+    ) -> None:
+        """Answer a command; `status` includes the DNR bit."""
+        code = lib.ps_core_answer(
+            self._core, connection, slot, status, dw0, dw1, data or ffi.NULL, len(data)
+        )
+        _unless_gone(code, "ps_core_answer")
+
+    def quiesce(self, connection: int, cookie: int) -> None:
+        """Ask for a DoneNotice once no I/O command of the connection is under way."""
+        _unless_gone(lib.ps_core_quiesce(self._core, connection, cookie), "ps_core_quiesce")
+
+    def abort(self, connection: int, cid: int, cookie: int) -> None:
+        """Try to end a command; the DoneNotice says whether it was ended."""
+        _unless_gone(lib.ps_core_abort(self._core, connection, cid, cookie), "ps_core_abort")
+
+    def close(self, connection: int, after_output: bool) -> None:
+        """Close a connection; its ClosedNotice follows."""
+        _unless_gone(lib.ps_core_close(self._core, connection, after_output), "ps_core_close")
+
+    def last_command_ns(self, connection: int) -> int:
+        """Return when the last command arrived (CLOCK_MONOTONIC), 0 when it is gone."""
+        return self.connection_stats(connection).get("last_command_ns", 0)
+
+    def connection_stats(self, connection: int) -> dict[str, int]:
+        """Return counters of a connection, empty when it is gone."""
+        info = ffi.new("struct ps_connection_info *")
+        code = lib.ps_core_connection_info(self._core, connection, info)
+        return {} if code < 0 else _fields(info)
+
+    # ---- volumes ----
+
+    def volume_open(self, config: VolumeConfig) -> int:
+        """Open a medium; return the volume's number. Raises MediumError."""
+        error = ffi.new("char[]", ERROR_BYTES)
+        spec = ffi.new("char[]", os.fsencode(config.spec))
+        values = {
+            "spec": spec,
+            "block_size": config.block_size,
+            "write_through": int(config.write_through),
+            "read_only": int(config.read_only),
+            "reactor": config.reactor,
+        }
+        pointer = ffi.new("struct ps_volume_config *", values)
+        code = int(lib.ps_core_volume_open(self._core, pointer, error, ERROR_BYTES))
+        if code < 0:
+            raise MediumError(_text(error) or os.strerror(-code), config.spec)
+        return code
+
+    def volume_limits(self, volume: int) -> VolumeLimits:
+        """Return what is known of the medium."""
+        limits = ffi.new("struct ps_media_limits *")
+        code = lib.ps_core_volume_limits(self._core, volume, limits)
+        _checked(code, "ps_core_volume_limits")
+        return VolumeLimits(limits.size, limits.block_size, limits.warnings)
+
+    def volume_resize(self, volume: int, size_bytes: int) -> None:
+        """Change the size. Raises MediumError."""
+        code = int(lib.ps_core_volume_resize(self._core, volume, size_bytes))
+        if code < 0:
+            raise MediumError(os.strerror(-code), f"volume {volume} to {size_bytes} bytes")
+
+    def volume_flush(self, volume: int, cookie: int) -> None:
+        """Make everything durable; DoneNotice."""
+        _checked(lib.ps_core_volume_flush(self._core, volume, cookie), "ps_core_volume_flush")
+
+    def volume_close(self, volume: int, abandon: bool, cookie: int) -> None:
+        """Flush unless `abandon`, close the medium; DoneNotice."""
+        code = lib.ps_core_volume_close(self._core, volume, abandon, cookie)
+        _checked(code, "ps_core_volume_close")
+
+    def volume_control(self, volume: int, kind: str, verb: str) -> None:
+        """Reach a fault wrapper of the medium. Raises MediumError."""
+        error = ffi.new("char[]", ERROR_BYTES)
+        code = lib.ps_core_volume_control(
+            self._core, volume, kind.encode(), verb.encode(), error, ERROR_BYTES
+        )
+        if code < 0:
+            raise MediumError(_text(error) or os.strerror(-code), f"{kind}: {verb}")
+
+    def volume_stats(self, volume: int) -> dict[str, int]:
+        """Return the counters of struct ps_volume_stats."""
+        stats = ffi.new("struct ps_volume_stats *")
+        code = lib.ps_core_volume_get_stats(self._core, volume, stats)
+        _checked(code, "ps_core_volume_get_stats")
+        return _fields(stats)
+
+    def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
+        """Return the kept ranges, oldest first."""
+        ranges = ffi.new("struct ps_dsm_range[]", DSM_RANGES)
+        count = lib.ps_core_volume_dsm_ranges(self._core, volume, ranges, DSM_RANGES)
+        _checked(count, "ps_core_volume_dsm_ranges")
+        return [
+            DsmRange(r.slba, r.nlb, r.attributes, r.arrived_ns, r.nsid, r.tenant, r.set)
+            for r in (ranges[index] for index in range(count))
+        ]
+
+    def map(self, subsystem: int, nsid: int, volume: int) -> None:
+        """Make a volume a namespace of a subsystem."""
+        _checked(lib.ps_core_map(self._core, subsystem, nsid, volume), "ps_core_map")
+
+    def unmap(self, subsystem: int, nsid: int, cookie: int) -> None:
+        """Take it away; DoneNotice once its last command has ended."""
+        _checked(lib.ps_core_unmap(self._core, subsystem, nsid, cookie), "ps_core_unmap")
+
+    # ---- statistics ----
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters of struct ps_core_stats."""
+        stats = ffi.new("struct ps_core_stats *")
+        lib.ps_core_get_stats(self._core, stats)
+        return _fields(stats)
+
+    def reactor_stats(self, reactor: int) -> dict[str, int]:
+        """Return the same of one reactor."""
+        stats = ffi.new("struct ps_core_stats *")
+        code = lib.ps_core_reactor_stats(self._core, reactor, stats)
+        _checked(code, "ps_core_reactor_stats")
+        return _fields(stats)
+
+    def tier_stats(self) -> dict[str, int]:
+        """Return the counters of struct ps_tier_stats."""
+        stats = ffi.new("struct ps_tier_stats *")
+        lib.ps_core_tier_stats(self._core, stats)
+        return _fields(stats)
+
+    def set_values(self, values: list[float]) -> None:
+        """Publish the value tables: 8 classes by 32 age bins (csrc/tier.h)."""
+        if len(values) != 8 * 32:
+            raise DataPathError(f"{len(values)} values", "value tables", "8 x 32 numbers")
+        lib.ps_core_set_values(self._core, ffi.new("float[]", values))
+
+
+def _notice(raw: Any) -> Notice:
+    """Return a notice as an object of ours; the memory behind it is C's and is used again."""
+    kind = raw.kind
+    if kind == lib.PS_NOTICE_COMMAND:
+        data = bytes(ffi.buffer(raw.data, raw.data_length)) if raw.data_length else b""
+        entry = bytes(ffi.buffer(raw.entry))
+        return CommandNotice(raw.connection, raw.slot, raw.qid, entry, data, bool(raw.digest_error))
+    if kind == lib.PS_NOTICE_CLOSED:
+        return ClosedNotice(raw.connection)
+    if kind == lib.PS_NOTICE_IO_ERROR:
+        entry = bytes(ffi.buffer(raw.entry))
+        return IoErrorNotice(raw.connection, raw.qid, raw.nsid, raw.status, raw.lba, entry)
+    if kind == lib.PS_NOTICE_VOLUME_HEALTH:
+        return HealthNotice(raw.volume, raw.result)
+    lost = raw.lba if kind == lib.PS_NOTICE_VOLUME_CLOSED else 0
+    return DoneNotice(raw.cookie, raw.result, lost)
+
+
+def _fields(pointer: Any) -> dict[str, int]:
+    """Return the numbers of a struct by name."""
+    names = [name for name, _ in ffi.typeof(pointer[0]).fields or () if name != "reserved"]
+    return {name: int(getattr(pointer, name)) for name in names}
+
+
+def _text(error: Any) -> str:
+    return bytes(ffi.string(error)).decode("utf-8", "replace")
+
+
+def _checked(code: int, call: str) -> int:
+    """Return a result that is not negative; raise DataPathError for the others."""
+    if code < 0:
+        raise DataPathError(f"{os.strerror(-code)}", call, "a legal call")
+    return int(code)
+
+
+def _unless_gone(code: int, call: str) -> None:
+    """Check a call on a connection, which may have gone without our knowing yet."""
+    if code != -errno.ENOENT:
+        _checked(code, call)

@@ -1,0 +1,129 @@
+"""The discovery log page and its change events (Base 2.0, 5.16.1.23; NVMe-oF)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from prestage.target.controller import Controller
+from prestage.target.events import Event
+from prestage.target.nvme import TRTYPE_TCP, Command, Page
+from prestage.target.runtime import Runtime
+from prestage.target.subsystem import Subsystem
+
+ENTRY_BYTES = 1024
+HOSTS_REMEMBERED = 4096
+SUBTYPE_NVM = 2
+ANY_CONTROLLER = 0xFFFF
+FLOW_CONTROL_MAY_BE_DISABLED = 1 << 2
+"""TREQ (figure 264)."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A listener as discovery reports it."""
+
+    number: int
+    """PORTID."""
+    address: str
+    port: int
+
+    def reached_from(self, local: tuple[str, int]) -> str | None:
+        """Return the address to report to a host that connected to `local`, or None.
+
+        Behind a wildcard it is the one the host has used. A listener on loopback is of no use to
+        a host that came another way, and an IPv6 wildcard says nothing about IPv4 addresses.
+        """
+        own = ipaddress.ip_address(self.address.partition("%")[0])
+        used = ipaddress.ip_address(local[0].partition("%")[0]) if local[0] else own
+        if own.is_unspecified:
+            return local[0] if local[0] and used.version == own.version else None
+        if own.is_loopback and not used.is_loopback:
+            return None
+        return self.address
+
+
+View = tuple[frozenset[str], frozenset[Port]]
+
+
+@dataclass
+class Discovery:
+    """What every host sees, and its generation counter.
+
+    GENCTR is counted per host: it moves only when what that host sees has changed. A host that has
+    been forgotten (there are very many) gets a fresh number, which costs it one needless reading.
+    """
+
+    runtime: Runtime
+    ports: dict[tuple[str, int], Port] = field(default_factory=dict)
+    _generations: OrderedDict[str, tuple[View, int]] = field(default_factory=OrderedDict)
+    _last: int = 0
+
+    def subsystems(self, host_nqn: str) -> list[Subsystem]:
+        """Return the NVM subsystems that a host may connect to, by NQN."""
+        everything = self.runtime.subsystems.values()
+        mine = [s for s in everything if not s.is_discovery and s.allows(host_nqn)]
+        return sorted(mine, key=lambda s: s.nqn)
+
+    def generation(self, host_nqn: str) -> int:
+        """Return GENCTR for a host."""
+        view = (
+            frozenset(s.nqn for s in self.subsystems(host_nqn)),
+            frozenset(self.ports.values()),
+        )
+        known = self._generations.get(host_nqn)
+        if known is None or known[0] != view:
+            self._last += 1
+            known = (view, self._last)
+        self._generations[host_nqn] = known
+        self._generations.move_to_end(host_nqn)
+        while len(self._generations) > HOSTS_REMEMBERED:
+            self._generations.popitem(last=False)
+        return known[1]
+
+    def changed(self) -> None:
+        """Something changed: tell the hosts whose view it changed (event 2/F0)."""
+        for subsystem in self.runtime.subsystems.values():
+            if subsystem.is_discovery:
+                for controller in list(subsystem.controllers.values()):
+                    self._notify(controller)
+
+    def _notify(self, controller: Controller) -> None:
+        before = controller.discovery_generation
+        controller.discovery_generation = self.generation(controller.host_nqn)
+        if controller.discovery_generation != before:
+            controller.post(Event.DISCOVERY)
+
+    def log(self, controller: Controller) -> bytes:
+        """Return the whole log for the host of a controller (figures 263, 264)."""
+        entries = [
+            self._entry(subsystem, port, address)
+            for subsystem in self.subsystems(controller.host_nqn)
+            for port in self.ports.values()
+            if (address := port.reached_from(controller.admin.local)) is not None
+        ]
+        header = Page(ENTRY_BYTES)
+        header.put(0, 8, self.generation(controller.host_nqn))
+        header.put(8, 8, len(entries))
+        return bytes(header.bytes) + b"".join(entries)
+
+    def _entry(self, subsystem: Subsystem, port: Port, address: str) -> bytes:
+        page = Page(ENTRY_BYTES)
+        page.put(0, 1, TRTYPE_TCP)
+        page.put(1, 1, 2 if ":" in address else 1)  # ADRFAM
+        page.put(2, 1, SUBTYPE_NVM)
+        page.put(3, 1, FLOW_CONTROL_MAY_BE_DISABLED)
+        page.put(4, 2, port.number)
+        page.put(6, 2, ANY_CONTROLLER)
+        page.put(8, 2, self.runtime.settings.limits.queue_depth)  # ASQSZ
+        page.text(32, 32, str(port.port))
+        page.text(256, 256, subsystem.nqn, b"\0")
+        page.text(512, 256, address)
+        return bytes(page.bytes)
+
+
+def discovery_log(controller: Controller, command: Command) -> bytes:
+    """Make log page 70h."""
+    discovery = controller.runtime.discovery
+    return discovery.log(controller) if discovery is not None else bytes(ENTRY_BYTES)

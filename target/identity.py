@@ -1,0 +1,135 @@
+"""Identifiers that outlive the process, in a JSON file in the state directory.
+
+Hosts recognise a namespace by its UUID and NGUID, and drop one whose identifiers change. They are
+made once, and kept by the path of the backing file (or, for RAM, by NQN and NSID).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import uuid
+from pathlib import Path
+
+import aiofiles
+import aiofiles.os
+import msgspec
+
+from prestage.target.errors import TargetError
+
+FILE_NAME = "identity.json"
+VERSION = 1
+
+
+class State(msgspec.Struct, forbid_unknown_fields=True):
+    """What the file holds."""
+
+    version: int = VERSION
+    serials: dict[str, str] = {}
+    """By NQN."""
+    uuids: dict[str, uuid.UUID] = {}
+    """By what `Identity.namespace_uuid` was given."""
+    starts: int = 0
+    unsafe_stops: int = 0
+    running: bool = False
+    """True between a start and its orderly stop."""
+
+
+class Identity:
+    """The identifiers of one state directory."""
+
+    def __init__(self, directory: Path, state: State | None = None) -> None:
+        self.path = directory / FILE_NAME
+        self.state = State() if state is None else state
+        self.warnings: list[str] = []
+        self._dirty = False
+
+    @classmethod
+    async def load(cls, directory: Path) -> Identity:
+        """Read the file, or start a new one; a damaged one is set aside with a warning.
+
+        Raises TargetError when the directory cannot be used.
+        """
+        identity = cls(directory)
+        try:
+            await aiofiles.os.makedirs(directory, exist_ok=True)
+            async with aiofiles.open(identity.path, "rb") as file:
+                content = await file.read()
+        except FileNotFoundError:
+            return identity
+        except OSError as error:
+            raise TargetError(
+                error.strerror or str(error), f"state directory {directory}", "a writable directory"
+            ) from error
+        try:
+            identity.state = msgspec.json.decode(content, type=State)
+            if identity.state.version != VERSION:
+                raise msgspec.ValidationError(f"version {identity.state.version}, not {VERSION}")
+        except msgspec.MsgspecError as error:
+            identity.state = State()
+            aside = await identity._set_aside()
+            identity.warnings.append(
+                f"{identity.path} is damaged ({error}); it was set aside as {aside}, and hosts"
+                " will see new serial numbers and namespace identifiers"
+            )
+        return identity
+
+    async def _set_aside(self) -> Path:
+        number = 1
+        while (aside := self.path.with_name(f"{FILE_NAME}.damaged-{number}")).exists():
+            number += 1
+        await aiofiles.os.rename(self.path, aside)
+        return aside
+
+    def serial(self, nqn: str) -> str:
+        """Return the serial number of a subsystem, 16 characters; made on first use."""
+        if nqn not in self.state.serials:
+            self.state.serials[nqn] = secrets.token_hex(8).upper()
+            self._dirty = True
+        return self.state.serials[nqn]
+
+    def namespace_uuid(self, key: str) -> uuid.UUID:
+        """Return the UUID kept for `key`; made on first use."""
+        if key not in self.state.uuids:
+            self.state.uuids[key] = uuid.uuid4()
+            self._dirty = True
+        return self.state.uuids[key]
+
+    def started(self) -> None:
+        """Count a start, and an unsafe stop if the last run did not end in order."""
+        self.state.starts += 1
+        self.state.unsafe_stops += self.state.running
+        self.state.running = True
+        self._dirty = True
+
+    def stopped(self, *, clean: bool) -> None:
+        """Note an orderly stop."""
+        self.state.running = not clean
+        self._dirty = True
+
+    async def save(self) -> None:
+        """Write the file if anything changed: whole or not at all. Raises TargetError."""
+        if not self._dirty:
+            return
+        content = msgspec.json.format(msgspec.json.encode(self.state), indent=2) + b"\n"
+        fresh = self.path.with_suffix(".tmp")
+        try:
+            async with aiofiles.open(fresh, "wb") as file:
+                await file.write(content)
+                await file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+            await aiofiles.os.replace(fresh, self.path)
+            await asyncio.to_thread(_sync_directory, self.path.parent)
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise TargetError(what, str(self.path), "a writable file") from error
+        self._dirty = False
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

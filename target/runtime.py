@@ -1,0 +1,73 @@
+"""What the parts of the control plane share: the data path, the settings, and who is connected."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prestage.target.datapath import Cookies, DataPath
+from prestage.target.settings import TargetSettings
+
+if TYPE_CHECKING:
+    from prestage.target.controller import Controller
+    from prestage.target.discovery import Discovery
+    from prestage.target.subsystem import Subsystem
+
+OTHER_TENANTS = 0
+"""The tenant of hosts that came after the last number was given away."""
+MAX_TENANTS = 4096
+
+
+@dataclass(eq=False)
+class Connection:
+    """A connection that the data path owns; one queue once its Connect succeeded."""
+
+    id: int
+    reactor: int
+    local: tuple[str, int] = ("", 0)
+    """Address and port that the host connected to."""
+    peer: tuple[str, int] = ("", 0)
+    controller: Controller | None = None
+    qid: int = 0
+    sq_size: int = 0
+    """Entries; 0 before Connect."""
+    closing: bool = False
+
+
+@dataclass
+class Runtime:
+    """Shared state of one running target."""
+
+    data_path: DataPath
+    settings: TargetSettings
+    cookies: Cookies = field(default_factory=Cookies)
+    subsystems: dict[str, Subsystem] = field(default_factory=dict)
+    """By NQN, the discovery subsystem included."""
+    connections: dict[int, Connection] = field(default_factory=dict)
+    all_closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while there are no connections."""
+    tenants: dict[str, int] = field(default_factory=dict)
+    """By host NQN."""
+    discovery: Discovery | None = None
+    warnings: list[str] = field(default_factory=list)
+    background: set[asyncio.Task[str]] = field(default_factory=set)
+    """Removals whose medium takes its time."""
+    power_cycles: int = 1
+    unsafe_shutdowns: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def tenant(self, host_nqn: str) -> int:
+        """Return the small number of a host; it stays the same while the target runs."""
+        if host_nqn not in self.tenants:
+            if len(self.tenants) >= MAX_TENANTS:
+                return OTHER_TENANTS
+            self.tenants[host_nqn] = len(self.tenants) + 1
+        return self.tenants[host_nqn]
+
+    def close(self, connection: Connection, *, after_output: bool = True) -> None:
+        """Close a connection once; what hangs on it goes when its ClosedNotice comes."""
+        if not connection.closing:
+            connection.closing = True
+            self.data_path.close(connection.id, after_output)

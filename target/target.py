@@ -1,0 +1,376 @@
+"""The target: what runs, and the operations on it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from prestage.target.checks import check_limits, check_nqn, check_subsystem
+from prestage.target.connections import Connections
+from prestage.target.controller import Controller
+from prestage.target.datapath import MAX_SUBSYSTEMS, DataPath
+from prestage.target.discovery import Discovery, Port
+from prestage.target.draining import StopReport, close_volume, drain, flush_volume, remove, unmap
+from prestage.target.errors import (
+    AlreadyExists,
+    Exhausted,
+    Invalid,
+    MediumError,
+    NotFound,
+    TargetError,
+)
+from prestage.target.identity import Identity
+from prestage.target.listener import Address, Listener
+from prestage.target.report import report
+from prestage.target.runtime import Runtime
+from prestage.target.settings import (
+    DISCOVERY_NQN,
+    ListenerSettings,
+    NamespaceSettings,
+    SubsystemSettings,
+    TargetSettings,
+)
+from prestage.target.subsystem import Kind, Namespace, Subsystem
+from prestage.target.volumes import open_namespace
+
+
+class Target:
+    """An NVMe/TCP target. `async with Target(settings) as target:` starts and stops it.
+
+    Operations are done one after another; one that fails changes nothing and raises TargetError.
+    Without `data_path` the one in C is used.
+    """
+
+    def __init__(self, settings: TargetSettings, data_path: DataPath | None = None) -> None:
+        self.settings = settings
+        self._given_data_path = data_path
+        self._lock = asyncio.Lock()
+        self._listeners: dict[Address, Listener] = {}
+        self._runtime: Runtime | None = None
+        self._identity: Identity | None = None
+        self._connections: Connections | None = None
+        self._last_port = 0
+
+    # ---- life ----
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything that the settings name. Raises TargetError with nothing left running."""
+        async with self._lock:
+            if self._runtime is not None:
+                raise AlreadyExists("the target runs already")
+            check_limits(self.settings)
+            self._identity = await Identity.load(Path(self.settings.state_directory))
+            data_path = self._given_data_path
+            if data_path is None:
+                # Imported here, so that everything else runs without the C module.
+                from prestage.target.core import CoreDataPath
+
+                data_path = CoreDataPath(self.settings)
+            self._runtime = Runtime(data_path, self.settings)
+            try:
+                await self._start(self._runtime, self._identity)
+            except BaseException:
+                await self._shut(5.0)
+                raise
+
+    async def _start(self, runtime: Runtime, identity: Identity) -> None:
+        identity.started()
+        runtime.power_cycles = identity.state.starts
+        runtime.unsafe_shutdowns = identity.state.unsafe_stops
+        runtime.warnings.extend(identity.warnings)
+        runtime.discovery = Discovery(runtime)
+        runtime.subsystems[DISCOVERY_NQN] = Subsystem(
+            DISCOVERY_NQN, Kind.DISCOVERY, serial=identity.serial(DISCOVERY_NQN)
+        )
+        self._connections = Connections(runtime)
+        runtime.data_path.start(self._connections.receive)
+        for subsystem in self.settings.subsystems:
+            await self._add_subsystem(subsystem)
+        await identity.save()
+        for listener in self.settings.listeners:
+            self._add_listener(listener)
+
+    async def stop(self, timeout_s: float | None = None) -> StopReport:
+        """Drain, flush, and stop within about `timeout_s` (default: limits.stop_s).
+
+        Hosts' commands that were not answered yet are theirs to send again. What could not be
+        flushed in time is in the report, and the report is then not clean.
+        """
+        async with self._lock:
+            if self._runtime is None:
+                return StopReport(clean=True)
+            return await self._shut(self.settings.limits.stop_s if timeout_s is None else timeout_s)
+
+    async def _shut(self, timeout_s: float) -> StopReport:
+        runtime, identity = self._running, self._identity
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+        stopped = await drain(runtime, timeout_s)
+        runtime.data_path.stop()
+        self._runtime = self._connections = None
+        if identity is not None:
+            identity.stopped(clean=stopped.clean)
+            await identity.save()
+        return stopped
+
+    @property
+    def _running(self) -> Runtime:
+        if self._runtime is None:
+            raise Invalid("the target is not running", expected="start() first")
+        return self._runtime
+
+    # ---- what there is ----
+
+    @property
+    def is_running(self) -> bool:
+        """True between start and stop."""
+        return self._runtime is not None
+
+    @property
+    def listeners(self) -> list[Address]:
+        """Bound addresses, with the ports that were found for port 0."""
+        return list(self._listeners)
+
+    @property
+    def subsystems(self) -> list[Subsystem]:
+        """The NVM subsystems."""
+        everything = self._runtime.subsystems.values() if self._runtime else ()
+        return [subsystem for subsystem in everything if not subsystem.is_discovery]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody should know, in sentences."""
+        return list(self._runtime.warnings) if self._runtime else []
+
+    def subsystem(self, nqn: str) -> Subsystem:
+        """Return an NVM subsystem. Raises NotFound."""
+        subsystem = self._running.subsystems.get(nqn)
+        if subsystem is None or subsystem.is_discovery:
+            there = ", ".join(s.nqn for s in self.subsystems) or "none"
+            raise NotFound("no such subsystem", nqn, there)
+        return subsystem
+
+    def stats(self) -> dict[str, Any]:
+        """Return all counters as plain values that JSON can hold (`prestage.target.report`)."""
+        refused = self._connections.refused if self._connections else 0
+        return report(self._running, self.listeners, refused)
+
+    # ---- subsystems ----
+
+    async def add_subsystem(self, settings: SubsystemSettings) -> None:
+        """Add a subsystem with its namespaces. Raises AlreadyExists, Invalid, MediumError."""
+        async with self._lock:
+            await self._add_subsystem(settings)
+            await self._save()
+
+    async def _add_subsystem(self, settings: SubsystemSettings) -> None:
+        runtime, identity = self._running, self._identity
+        assert identity is not None, "a running target has loaded its identity"
+        check_subsystem(settings)
+        if settings.nqn in runtime.subsystems:
+            raise AlreadyExists("the subsystem exists", settings.nqn)
+        taken = {s.index for s in runtime.subsystems.values() if not s.is_discovery}
+        index = next((n for n in range(MAX_SUBSYSTEMS) if n not in taken), None)
+        if index is None:
+            raise Exhausted("no more subsystems", settings.nqn, f"at most {MAX_SUBSYSTEMS}")
+        is_open = not settings.hosts if settings.allow_any_host is None else settings.allow_any_host
+        subsystem = Subsystem(
+            settings.nqn,
+            serial=settings.serial or identity.serial(settings.nqn),
+            model=settings.model,
+            index=index,
+            max_namespaces=settings.max_namespaces,
+            hosts=set(settings.hosts),
+            allow_any_host=is_open,
+            any_is_implied=is_open and settings.allow_any_host is None,
+        )
+        try:
+            for namespace in settings.namespaces:
+                self._map(subsystem, open_namespace(runtime, identity, subsystem, namespace))
+        except TargetError:
+            for opened in list(subsystem.namespaces.values()):
+                await unmap(runtime, subsystem, opened)
+                await close_volume(runtime, opened, abandon=True)
+            raise
+        runtime.subsystems[settings.nqn] = subsystem
+        self._discovery_changed()
+
+    async def remove_subsystem(self, nqn: str) -> None:
+        """Disconnect its hosts, flush and close its namespaces.
+
+        Raises NotFound; MediumError with nothing changed when a namespace cannot be flushed.
+        """
+        async with self._lock:
+            subsystem = self.subsystem(nqn)
+            for namespace in subsystem.namespaces.values():
+                await self._flush(subsystem, namespace)
+            del self._running.subsystems[nqn]
+            for controller in list(subsystem.controllers.values()):
+                controller.close()
+            self._discovery_changed()
+            try:
+                for namespace in list(subsystem.namespaces.values()):
+                    await self._remove(subsystem, namespace)
+            except MediumError:
+                self._running.subsystems[nqn] = subsystem
+                self._discovery_changed()
+                raise
+
+    # ---- namespaces ----
+
+    async def add_namespace(self, nqn: str, settings: NamespaceSettings) -> int:
+        """Add a namespace and tell connected hosts; return its NSID."""
+        async with self._lock:
+            subsystem, identity = self.subsystem(nqn), self._identity
+            assert identity is not None, "a running target has loaded its identity"
+            namespace = open_namespace(self._running, identity, subsystem, settings)
+            self._map(subsystem, namespace)
+            subsystem.namespace_changed(namespace.nsid)
+            await self._save()
+            return namespace.nsid
+
+    async def remove_namespace(self, nqn: str, nsid: int) -> None:
+        """Flush, take a namespace away, and tell connected hosts.
+
+        Raises NotFound; MediumError with nothing changed when it cannot be flushed.
+        """
+        async with self._lock:
+            subsystem = self.subsystem(nqn)
+            namespace = subsystem.namespace(nsid)
+            await self._flush(subsystem, namespace)
+            await self._remove(subsystem, namespace)
+
+    async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
+        """Change the size and tell connected hosts; what is beyond a smaller one is lost."""
+        async with self._lock:
+            subsystem = self.subsystem(nqn)
+            namespace = subsystem.namespace(nsid)
+            if size_bytes <= 0 or size_bytes % namespace.block_bytes:
+                expected = f"a positive multiple of {namespace.block_bytes}"
+                raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
+            data_path = self._running.data_path
+            data_path.volume_resize(namespace.volume, size_bytes)
+            size = data_path.volume_limits(namespace.volume).size
+            namespace.size_bytes = size - size % namespace.block_bytes
+            subsystem.namespace_changed(nsid)
+
+    def _map(self, subsystem: Subsystem, namespace: Namespace) -> None:
+        self._running.data_path.map(subsystem.index, namespace.nsid, namespace.volume)
+        subsystem.namespaces[namespace.nsid] = namespace
+
+    async def _flush(self, subsystem: Subsystem, namespace: Namespace) -> None:
+        timeout_s = self.settings.limits.stop_s
+        why = await flush_volume(self._running, namespace, timeout_s)
+        if why:
+            where = f"{subsystem.nqn} namespace {namespace.nsid}"
+            raise MediumError(f"it cannot be flushed ({why}); nothing was removed", where)
+
+    async def _remove(self, subsystem: Subsystem, namespace: Namespace) -> None:
+        """Unmap and close; when the medium takes too long, that goes on in the background."""
+        runtime = self._running
+        where = f"{subsystem.nqn} namespace {namespace.nsid}"
+        task = asyncio.get_running_loop().create_task(remove(runtime, subsystem, namespace))
+        _, pending = await asyncio.wait([task], timeout=self.settings.limits.stop_s)
+        if pending:
+            runtime.background.add(task)
+            task.add_done_callback(runtime.background.discard)
+            raise MediumError("it was removed, but its medium has not finished yet", where)
+        why = task.result()
+        if why:
+            raise MediumError(f"it cannot be flushed ({why}); it stays", where)
+
+    # ---- listeners ----
+
+    async def add_listener(self, settings: ListenerSettings) -> Address:
+        """Listen on one more address; return it with the port that was found."""
+        async with self._lock:
+            return self._add_listener(settings)
+
+    def _add_listener(self, settings: ListenerSettings) -> Address:
+        runtime, connections = self._running, self._connections
+        assert connections is not None, "a running target has its connections"
+        listener = Listener.open(settings, connections.accepted)
+        self._listeners[listener.address] = listener
+        if runtime.discovery is not None:
+            self._last_port += 1
+            number = self._last_port % 0x10000
+            runtime.discovery.ports[listener.address] = Port(number, *listener.address)
+        self._discovery_changed()
+        return listener.address
+
+    async def remove_listener(self, address: str, port: int) -> None:
+        """Stop listening on an address. Hosts connected through it stay connected."""
+        async with self._lock:
+            runtime, key = self._running, Address(address, port)
+            listener = self._listeners.pop(key, None)
+            if listener is None:
+                there = ", ".join(str(address) for address in self._listeners) or "none"
+                raise NotFound("no such listener", str(key), there)
+            listener.close()
+            if runtime.discovery is not None:
+                runtime.discovery.ports.pop(key, None)
+            self._discovery_changed()
+
+    # ---- hosts ----
+
+    async def allow_host(self, nqn: str, host: str) -> None:
+        """Put a host on the list of a subsystem that was open to all: the list now counts."""
+        async with self._lock:
+            subsystem = self.subsystem(nqn)
+            check_nqn(host, f"{nqn} host")
+            subsystem.allow(host)
+            self._enforce(subsystem)
+
+    async def deny_host(self, nqn: str, host: str) -> None:
+        """Take a host off the list and close its connections.
+
+        Raises NotFound; Invalid when every host may connect, for then denying means nothing.
+        """
+        async with self._lock:
+            subsystem = self.subsystem(nqn)
+            if host not in subsystem.hosts:
+                if subsystem.allow_any_host:
+                    expected = "allow_any_host off and a list of hosts"
+                    raise Invalid("any host may connect", f"{nqn} host {host}", expected)
+                there = ", ".join(sorted(subsystem.hosts)) or "none"
+                raise NotFound("the host is not on the list", f"{nqn} host {host}", there)
+            subsystem.hosts.remove(host)
+            mine = [c for c in subsystem.controllers.values() if c.host_nqn == host]
+            self._enforce(subsystem, mine)
+
+    async def set_allow_any_host(self, nqn: str, allowed: bool) -> None:
+        """Open a subsystem to every host, or to those on its list alone."""
+        async with self._lock:
+            subsystem = self.subsystem(nqn)
+            subsystem.allow_any_host = allowed
+            subsystem.any_is_implied = False
+            self._enforce(subsystem)
+
+    def _enforce(self, subsystem: Subsystem, also: list[Controller] | None = None) -> None:
+        for controller in {*subsystem.forbidden(), *(also or ())}:
+            controller.close()
+        self._discovery_changed()
+
+    def _discovery_changed(self) -> None:
+        discovery = self._running.discovery
+        if discovery is not None:
+            discovery.changed()
+
+    async def _save(self) -> None:
+        if self._identity is not None:
+            await self._identity.save()

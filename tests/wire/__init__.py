@@ -1,0 +1,1 @@
+"""The target judged over TCP, from outside."""

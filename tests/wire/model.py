@@ -1,0 +1,124 @@
+"""Which values each logical block may show while several queues write and read it at once.
+
+The model is the host's view alone: a read may return, for every block by itself, a value that was
+not certainly overwritten when the read was submitted, or one written while it was under way. A
+completed write certainly overwrites what had completed before it was submitted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+ZERO = 0
+
+
+@dataclasses.dataclass
+class Version:
+    """A value of one block, and when its write was under way."""
+
+    stamp: int
+    """Unique to its write; ZERO for blocks that became zeros."""
+    submitted: int
+    completed: int | None = None
+    replaces: bool = True
+    """False for a deallocation, which may leave the old value."""
+
+
+@dataclasses.dataclass
+class Reading:
+    """A read or compare under way."""
+
+    slba: int
+    allowed: list[set[int]]
+    """Per block, the stamps that may be seen."""
+
+
+class BlockModel:
+    """Versions of every block of one namespace that was touched; others are unknown."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.versions: dict[int, list[Version]] = {}
+        self._clock = 0
+        self._readings: list[Reading] = []
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    def content(self, stamp: int, lba: int) -> bytes:
+        """The bytes of a block."""
+        if stamp == ZERO:
+            return bytes(self.block_size)
+        return struct.pack("<QQ", stamp, lba) * (self.block_size // 16)
+
+    def payload(self, stamp: int, slba: int, blocks: int) -> bytes:
+        """The bytes of a write."""
+        return b"".join(self.content(stamp, lba) for lba in range(slba, slba + blocks))
+
+    def write_submitted(
+        self, stamp: int, slba: int, blocks: int, *, replaces: bool = True
+    ) -> list[tuple[int, Version]]:
+        """A write is under way from now on; give the result to write_completed."""
+        now = self._tick()
+        made = []
+        for lba in range(slba, slba + blocks):
+            version = Version(stamp, now, replaces=replaces)
+            self.versions.setdefault(lba, []).append(version)
+            made.append((lba, version))
+        for reading in self._readings:
+            first, last = max(slba, reading.slba), min(slba + blocks, _end(reading))
+            for lba in range(first, last):
+                reading.allowed[lba - reading.slba].add(stamp)
+        return made
+
+    def write_completed(self, made: list[tuple[int, Version]]) -> None:
+        """The write was acknowledged."""
+        now = self._tick()
+        for lba, version in made:
+            version.completed = now
+            if version.replaces:
+                self.versions[lba] = [
+                    other
+                    for other in self.versions[lba]
+                    if other.completed is None or other.completed >= version.submitted
+                ]
+
+    def read_submitted(self, slba: int, blocks: int) -> Reading:
+        """A read is under way from now on; give the result to read_completed."""
+        allowed = [
+            {version.stamp for version in self.versions[lba]} for lba in range(slba, slba + blocks)
+        ]
+        reading = Reading(slba, allowed)
+        self._readings.append(reading)
+        return reading
+
+    def read_completed(self, reading: Reading) -> None:
+        """No write after this can have been seen."""
+        # By identity: readings of one range may be equal.
+        self._readings = [other for other in self._readings if other is not reading]
+
+    def fault(self, reading: Reading, data: bytes) -> str | None:
+        """What is wrong with the bytes of a read, if anything."""
+        size = self.block_size
+        if len(data) != size * len(reading.allowed):
+            return f"{len(data)} bytes, {size * len(reading.allowed)} expected"
+        for index, allowed in enumerate(reading.allowed):
+            lba = reading.slba + index
+            block = data[index * size : (index + 1) * size]
+            stamp = int.from_bytes(block[:8], "little")
+            if stamp not in allowed:
+                return f"LBA {lba} shows write {stamp}, {sorted(allowed)} are possible"
+            if block != self.content(stamp, lba):
+                return f"LBA {lba} is torn or displaced: {block[:16].hex()} and other bytes"
+        return None
+
+    def settled_stamp(self, lba: int) -> int | None:
+        """The one value a block can have, None while there are several."""
+        stamps = {version.stamp for version in self.versions[lba]}
+        return next(iter(stamps)) if len(stamps) == 1 else None
+
+
+def _end(reading: Reading) -> int:
+    return reading.slba + len(reading.allowed)

@@ -1,0 +1,298 @@
+"""What I/O commands do to bytes: Compare, fused pairs, Write Zeroes, DSM, Verify, Copy, FUA."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from nvme_tcp import commands as nvme
+from nvme_tcp.host import Controller
+from nvme_tcp.queue import Queue
+
+from .probing import SEED, Site
+from .running import MIB, NQN, RunningTarget
+
+CONFIG: dict[str, Any] = {
+    "subsystems": [
+        {
+            "nqn": NQN,
+            "namespaces": [
+                {"media": "ram", "size": 64 * MIB, "block": 512},
+                {"media": "ram", "size": 8 * MIB, "block": 512, "read_only": True},
+                {"media": "ram", "size": 8 * MIB, "block": 4096},
+            ],
+        }
+    ]
+}
+FIRST, SECOND = 0x41, 0x42
+
+
+@pytest.fixture
+def controller(target: RunningTarget, site: Site) -> Iterator[Controller]:
+    """One controller with one I/O queue of 32 entries."""
+    with site.pair(1) as connected:
+        yield connected
+
+
+@pytest.fixture
+def queue(controller: Controller) -> Queue:
+    """Its I/O queue."""
+    return controller.io[0]
+
+
+def submit_fused(
+    queue: Queue,
+    compare: bytes,
+    write: bytes,
+    *,
+    slba: int = 0,
+    write_slba: int | None = None,
+    in_capsule: bool = True,
+) -> tuple[str, str]:
+    """A fused Compare and Write; the codes of both."""
+    first = queue.submit(
+        nvme.block_command(nvme.COMPARE, slba, len(compare) // 512, flags=FIRST),
+        data=compare,
+        in_capsule=in_capsule,
+    )
+    where = slba if write_slba is None else write_slba
+    second = queue.submit(
+        nvme.block_command(nvme.WRITE, where, len(write) // 512, flags=SECOND),
+        data=write,
+        in_capsule=in_capsule,
+    )
+    return queue.wait(first).code, queue.wait(second).code
+
+
+def test_what_is_announced(controller: Controller) -> None:
+    identity = controller.identify(1)
+    oncs, fuses = (int.from_bytes(identity[at : at + 2], "little") for at in (520, 522))
+    wanted = {"Compare": 0, "DSM": 2, "Write Zeroes": 3, "Verify": 7, "Copy": 8}
+    assert not [name for name, bit in wanted.items() if not oncs >> bit & 1], hex(oncs)
+    assert fuses & 1, "Fused Compare and Write is not announced"
+
+
+@pytest.mark.parametrize("in_capsule", [True, False])
+@pytest.mark.parametrize("blocks", [1, 3, 16])
+def test_compare(queue: Queue, blocks: int, in_capsule: bool) -> None:
+    data = random.Random(SEED).randbytes(512 * blocks)
+    queue.write(9, data, 512)
+    entry = nvme.block_command(nvme.COMPARE, 9, blocks)
+    assert queue.execute(entry, data=data, in_capsule=in_capsule).is_ok
+    for at in (0, len(data) // 2, len(data) - 1):
+        other = bytearray(data)
+        other[at] ^= 1
+        answer = queue.execute(entry, data=bytes(other), in_capsule=in_capsule)
+        assert answer.code == "2/85", f"byte {at} differs: {answer.text()}"
+    assert queue.read(9, blocks, 512) == data
+
+
+@pytest.mark.parametrize("in_capsule", [True, False])
+@pytest.mark.parametrize("blocks", [1, 8])
+def test_fused_pair_that_compares_equal_is_written(
+    queue: Queue, blocks: int, in_capsule: bool
+) -> None:
+    old, new = b"o" * 512 * blocks, b"n" * 512 * blocks
+    queue.write(0, old, 512)
+    assert submit_fused(queue, old, new, in_capsule=in_capsule) == ("ok", "ok")
+    assert queue.read(0, blocks, 512) == new
+
+
+@pytest.mark.parametrize("in_capsule", [True, False])
+def test_fused_pair_that_differs_writes_nothing(queue: Queue, in_capsule: bool) -> None:
+    queue.write(0, b"o" * 512, 512)
+    codes = submit_fused(queue, b"x" * 512, b"n" * 512, in_capsule=in_capsule)
+    assert codes == ("2/85", "0/09")
+    assert queue.read(0, 1, 512) == b"o" * 512
+
+
+def test_fused_pair_of_different_ranges_writes_nothing(queue: Queue) -> None:
+    queue.write(0, b"o" * 1024, 512)
+    first, second = submit_fused(queue, b"o" * 512, b"n" * 512, write_slba=1)
+    assert first in ("0/02", "0/0a", "ok") and second in ("0/02", "0/09", "0/0a")
+    first, second = submit_fused(queue, b"o" * 512, b"n" * 1024)
+    assert first in ("0/02", "0/0a", "ok") and second in ("0/02", "0/09", "0/0a")
+    assert queue.read(0, 2, 512) == b"o" * 1024
+
+
+def test_first_without_second_is_aborted_by_what_comes_next(queue: Queue) -> None:
+    queue.write(0, b"o" * 512, 512)
+    compare = nvme.block_command(nvme.COMPARE, 0, 1, flags=FIRST)
+    first = queue.submit(compare, data=b"o" * 512)
+    assert queue.read(0, 1, 512) == b"o" * 512
+    assert queue.wait(first).code == "0/0a"
+
+
+def test_two_firsts_and_a_second(queue: Queue) -> None:
+    queue.write(0, b"o" * 512, 512)
+    compare = nvme.block_command(nvme.COMPARE, 0, 1, flags=FIRST)
+    lonely = queue.submit(compare, data=b"o" * 512)
+    assert submit_fused(queue, b"o" * 512, b"n" * 512) == ("ok", "ok")
+    assert queue.wait(lonely).code == "0/0a"
+    assert queue.read(0, 1, 512) == b"n" * 512
+
+
+def test_second_without_first_is_aborted_and_writes_nothing(queue: Queue) -> None:
+    queue.write(0, b"o" * 512, 512)
+    write = nvme.block_command(nvme.WRITE, 0, 1, flags=SECOND)
+    assert queue.execute(write, data=b"n" * 512).code in ("0/0a", "0/02")
+    assert queue.read(0, 1, 512) == b"o" * 512
+
+
+def test_second_after_an_invalid_first_is_aborted(queue: Queue) -> None:
+    queue.write(0, b"o" * 512, 512)
+    first = queue.submit(
+        nvme.block_command(nvme.COMPARE, 0, 1, nsid=9, flags=FIRST), data=b"o" * 512
+    )
+    second = queue.submit(nvme.block_command(nvme.WRITE, 0, 1, flags=SECOND), data=b"n" * 512)
+    assert queue.wait(first).code in ("0/0b", "0/0a", "0/09")
+    assert queue.wait(second).code in ("0/09", "0/0a")
+    assert queue.read(0, 1, 512) == b"o" * 512
+
+
+def test_fused_pairs_of_two_queues_do_not_mix(controller: Controller) -> None:
+    one, two = controller.io[0], controller.add_queue()
+    one.write(0, b"o" * 512, 512)
+    compare = nvme.block_command(nvme.COMPARE, 0, 1, flags=FIRST)
+    first = one.submit(compare, data=b"o" * 512)
+    write = nvme.block_command(nvme.WRITE, 0, 1, flags=SECOND)
+    assert two.execute(write, data=b"x" * 512).code in ("0/0a", "0/02")
+    second = one.submit(write, data=b"n" * 512)
+    assert (one.wait(first).code, one.wait(second).code) == ("ok", "ok")
+
+
+def test_fused_pair_is_atomic_among_pairs(controller: Controller) -> None:
+    queues = [controller.io[0], *(controller.add_queue() for _ in range(3))]
+    queues[0].write(0, bytes(512), 512)
+    done = [0] * len(queues)
+    for _ in range(100):
+        # Each reads the counter and adds one by compare and write; losers try again.
+        seen = queues[0].read(0, 1, 512)
+        value = int.from_bytes(seen[:8], "little")
+        pairs = []
+        for queue in queues:
+            new = (value + 1).to_bytes(8, "little").ljust(512, b"\0")
+            first = queue.submit(nvme.block_command(nvme.COMPARE, 0, 1, flags=FIRST), data=seen)
+            write = nvme.block_command(nvme.WRITE, 0, 1, flags=SECOND)
+            pairs.append((queue, first, queue.submit(write, data=new)))
+        for index, (queue, first, second) in enumerate(pairs):
+            codes = queue.wait(first).code, queue.wait(second).code
+            assert codes in (("ok", "ok"), ("2/85", "0/09")), codes
+            done[index] += codes == ("ok", "ok")
+    final = int.from_bytes(queues[0].read(0, 1, 512)[:8], "little")
+    assert final == sum(done) == 100
+
+
+@pytest.mark.parametrize("deallocate", [0, 1 << 25])
+@pytest.mark.parametrize(("slba", "blocks"), [(16, 8), (17, 3), (100, 1), (0, 1024), (7, 2000)])
+def test_write_zeroes(queue: Queue, slba: int, blocks: int, deallocate: int) -> None:
+    around = b"w" * 512 * 16
+    queue.write(slba, around, 512)
+    queue.write(slba + blocks, around, 512)
+    entry = nvme.sqe(nvme.WRITE_ZEROES, 1, cdw10=slba, cdw12=blocks - 1 | deallocate)
+    assert queue.execute(entry).is_ok
+    data = queue.read(slba, blocks, 512)
+    assert data == bytes(len(data))
+    assert queue.read(slba + blocks, 16, 512) == around
+
+
+def test_deallocated_blocks_read_as_announced(controller: Controller, queue: Queue) -> None:
+    behaviour = controller.identify(0, 1)[33] & 7
+    queue.write(64, b"d" * 512 * 32, 512)
+    ranges = nvme.dsm_ranges([(65, 3), (72, 8), (90, 1)])
+    assert queue.execute(nvme.sqe(nvme.DSM, 1, cdw10=2, cdw11=4), data=ranges).is_ok
+    data = queue.read(64, 32, 512)
+    gone = {*range(1, 4), *range(8, 16), 26}
+    for index in range(32):
+        block = data[index * 512 : index * 512 + 512]
+        allowed = [b"d" * 512]
+        if index in gone:
+            allowed = {1: [bytes(512)], 2: [b"\xff" * 512]}.get(behaviour, [*allowed, bytes(512)])
+        assert block in allowed, f"LBA {64 + index}: {block[:4].hex()}"
+
+
+def test_verify(queue: Queue) -> None:
+    queue.write(0, bytes(4096), 512)
+    assert queue.execute(nvme.block_command(nvme.VERIFY, 0, 8)).is_ok
+
+
+def copy_limits(controller: Controller) -> tuple[int, int, int]:
+    """MSSRL, MCL, MSRC of namespace 1, the last 1-based."""
+    data = controller.identify(0, 1)
+    return (
+        int.from_bytes(data[74:76], "little"),
+        int.from_bytes(data[76:80], "little"),
+        data[80] + 1,
+    )
+
+
+def copy(queue: Queue, to: int, ranges: list[tuple[int, int]], form: int = 0) -> str:
+    """A Copy command; its code."""
+    entry = nvme.sqe(nvme.COPY, 1, cdw10=to, cdw12=len(ranges) - 1 | form << 8)
+    return queue.execute(entry, data=nvme.copy_ranges(ranges)).code
+
+
+def test_copy_gathers_its_sources(controller: Controller, queue: Queue) -> None:
+    mssrl, mcl, msrc = copy_limits(controller)
+    assert mssrl and mcl >= mssrl
+    rng = random.Random(SEED)
+    source = rng.randbytes(512 * 128)
+    queue.write(1000, source, 512)
+    count = min(msrc, 8)
+    ranges = [(1000 + rng.randrange(120), rng.randrange(1, 8)) for _ in range(count)]
+    assert copy(queue, 3000, ranges) == "ok"
+    expected = b"".join(
+        source[(at - 1000) * 512 : (at - 1000 + length) * 512] for at, length in ranges
+    )
+    assert queue.read(3000, len(expected) // 512, 512) == expected
+
+
+def test_copy_beyond_its_limits(controller: Controller, queue: Queue) -> None:
+    mssrl, mcl, msrc = copy_limits(controller)
+    if mssrl < 65536:
+        assert copy(queue, 3000, [(0, mssrl + 1)]) == "1/83"
+    if msrc < 256:
+        assert copy(queue, 3000, [(0, 1)] * (msrc + 1)) == "1/83"
+    if mssrl * msrc > mcl:
+        most = -(-(mcl + 1) // mssrl)
+        assert copy(queue, 3000, [(0, mssrl)] * most) == "1/83"
+    count = controller.block_count()
+    assert copy(queue, count - 1, [(0, 2)]) == "0/80"
+    assert copy(queue, 0, [(count - 1, 2)]) == "0/80"
+    assert copy(queue, 0, [(0, 1)], form=15) == "0/02"
+
+
+@pytest.mark.parametrize("nsid", [1, 3])
+def test_small_writes_leave_their_neighbours_alone(
+    controller: Controller, queue: Queue, nsid: int
+) -> None:
+    rng = random.Random(SEED)
+    block = controller.block_size(nsid)
+    blocks = 256 * 1024 // block
+    model = bytearray(rng.randbytes(block * blocks))
+    for start in range(0, blocks, 16):
+        queue.write(start, bytes(model[start * block : (start + 16) * block]), block, nsid=nsid)
+    for turn in range(200):
+        size = rng.randrange(1, 5)
+        at = rng.randrange(blocks - size)
+        data = rng.randbytes(size * block)
+        model[at * block : (at + size) * block] = data
+        queue.write(at, data, block, nsid=nsid, fua=bool(turn % 2), in_capsule=bool(turn % 3 == 0))
+    data = b"".join(queue.read(at, 16, block, nsid=nsid) for at in range(0, blocks, 16))
+    assert data == bytes(model)
+
+
+@pytest.mark.parametrize("opcode", [nvme.WRITE, nvme.WRITE_ZEROES])
+def test_read_only_namespace_refuses_writes(queue: Queue, opcode: int) -> None:
+    entry = nvme.block_command(opcode, 0, 1, nsid=2)
+    answer = queue.execute(entry, data=b"w" * 512 if opcode == nvme.WRITE else b"")
+    assert answer.code in ("1/82", "0/20"), answer.text()
+    assert queue.read(0, 1, 512, nsid=2) == bytes(512)
+
+
+def test_largest_dataset_management(queue: Queue) -> None:
+    ranges = nvme.dsm_ranges([(index * 2, 1) for index in range(256)])
+    answer = queue.execute(nvme.sqe(nvme.DSM, 1, cdw10=255, cdw11=4), data=ranges)
+    assert answer.code in ("ok", "1/83"), answer.text()

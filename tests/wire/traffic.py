@@ -1,0 +1,214 @@
+"""Random commands on several queues at once, each answer held against the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import select
+import time
+from collections.abc import Callable
+
+from nvme_tcp import commands as nvme
+from nvme_tcp.commands import Completion
+from nvme_tcp.queue import Queue
+
+from .model import ZERO, BlockModel
+
+Finish = Callable[[Completion], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the traffic is made of."""
+
+    clusters: int
+    """Places that are written and read, far apart."""
+    stride: int
+    """Blocks from one place to the next."""
+    span: int = 80
+    """Blocks of a place."""
+    depth: int = 12
+    nsid: int = 1
+    with_compare: bool = True
+
+
+class Traffic:
+    """A driver of queues; `run` submits commands until there were enough."""
+
+    def __init__(
+        self, rng: random.Random, queues: list[Queue], model: BlockModel, plan: Plan
+    ) -> None:
+        self.rng, self.queues, self.model, self.plan = rng, queues, model, plan
+        self._finish: dict[tuple[Queue, int], Finish] = {}
+        self._stamp = 0
+        self.submitted = 0
+        self.counts: dict[str, int] = {}
+
+    # ---- commands ----
+
+    def _range(self, most: int = 64) -> tuple[int, int]:
+        blocks = min(self.rng.choice((1, 1, 1, 2, 3, 8, 16, 33, 64)), most, self.plan.span)
+        cluster = self.rng.randrange(self.plan.clusters)
+        return cluster * self.plan.stride + self.rng.randrange(self.plan.span - blocks + 1), blocks
+
+    def _submit(self, queue: Queue, entry: bytes, finish: Finish, **options: object) -> None:
+        cid = queue.submit(entry, **options)  # type: ignore[arg-type]
+        self._finish[queue, cid] = finish
+        self.submitted += 1
+
+    def _expect_ok(self, what: str, answer: Completion) -> None:
+        assert answer.is_ok, f"{what}: {answer.text()}"
+
+    def write(self, queue: Queue) -> None:
+        """A Write, with or without FUA, in the capsule or by R2T."""
+        slba, blocks = self._range()
+        self._stamp += 1
+        data = self.model.payload(self._stamp, slba, blocks)
+        made = self.model.write_submitted(self._stamp, slba, blocks)
+
+        def finish(answer: Completion) -> None:
+            self._expect_ok(f"Write {slba}+{blocks}", answer)
+            self.model.write_completed(made)
+
+        entry = nvme.block_command(
+            nvme.WRITE, slba, blocks, nsid=self.plan.nsid, fua=self.rng.random() < 0.1
+        )
+        fits = len(data) <= queue.in_capsule
+        self._submit(
+            queue,
+            entry,
+            finish,
+            data=data,
+            in_capsule=fits and (queue.in_capsule > 8192 or self.rng.random() < 0.7),
+        )
+
+    def read(self, queue: Queue) -> None:
+        """A Read, checked block by block."""
+        slba, blocks = self._range()
+        reading = self.model.read_submitted(slba, blocks)
+
+        def finish(answer: Completion) -> None:
+            self._expect_ok(f"Read {slba}+{blocks}", answer)
+            self.model.read_completed(reading)
+            fault = self.model.fault(reading, answer.data)
+            assert fault is None, f"Read {slba}+{blocks}: {fault}"
+
+        entry = nvme.block_command(
+            nvme.READ, slba, blocks, nsid=self.plan.nsid, dsm=self.rng.choice((0, 0, 6, 7))
+        )
+        self._submit(queue, entry, finish, expected=blocks * self.model.block_size)
+
+    def write_zeroes(self, queue: Queue) -> None:
+        """Write Zeroes, with and without DEAC."""
+        slba, blocks = self._range()
+        made = self.model.write_submitted(ZERO, slba, blocks)
+
+        def finish(answer: Completion) -> None:
+            self._expect_ok(f"Write Zeroes {slba}+{blocks}", answer)
+            self.model.write_completed(made)
+
+        deac = self.rng.choice((0, 1 << 25))
+        entry = nvme.sqe(nvme.WRITE_ZEROES, self.plan.nsid, cdw10=slba, cdw12=blocks - 1 | deac)
+        self._submit(queue, entry, finish)
+
+    def deallocate(self, queue: Queue) -> None:
+        """Dataset Management of one to three ranges: zeros, or what was there."""
+        ranges = [self._range(16) for _ in range(self.rng.randrange(1, 4))]
+        made = [
+            self.model.write_submitted(ZERO, slba, blocks, replaces=False)
+            for slba, blocks in ranges
+        ]
+
+        def finish(answer: Completion) -> None:
+            self._expect_ok(f"Deallocate {ranges}", answer)
+            for one in made:
+                self.model.write_completed(one)
+
+        entry = nvme.sqe(nvme.DSM, self.plan.nsid, cdw10=len(ranges) - 1, cdw11=4)
+        data = nvme.dsm_ranges(ranges)
+        self._submit(queue, entry, finish, data=data.ljust(self.rng.choice((48, 4096)), b"\0"))
+
+    def compare(self, queue: Queue) -> None:
+        """A Compare with one possible value; what else may be there decides the answer."""
+        slba, blocks = self._range(8)
+        reading = self.model.read_submitted(slba, blocks)
+        stamps = [self.rng.choice(sorted(allowed)) for allowed in reading.allowed]
+        data = b"".join(self.model.content(stamp, slba + i) for i, stamp in enumerate(stamps))
+
+        def finish(answer: Completion) -> None:
+            self.model.read_completed(reading)
+            certain = all(
+                allowed == {stamp} for allowed, stamp in zip(reading.allowed, stamps, strict=True)
+            )
+            right = ("ok",) if certain else ("ok", "2/85")
+            assert answer.code in right, f"Compare {slba}+{blocks}: {answer.text()}, {right}"
+
+        entry = nvme.block_command(nvme.COMPARE, slba, blocks, nsid=self.plan.nsid)
+        inline = len(data) <= queue.in_capsule and self.rng.random() < 0.7
+        self._submit(queue, entry, finish, data=data, in_capsule=inline)
+
+    def flush(self, queue: Queue) -> None:
+        """A Flush."""
+        entry = nvme.sqe(nvme.FLUSH, self.plan.nsid)
+        self._submit(queue, entry, lambda answer: self._expect_ok("Flush", answer))
+
+    # ---- running ----
+
+    def prepare(self) -> None:
+        """Give every block a known value."""
+        queue = self.queues[0]
+        for cluster in range(self.plan.clusters):
+            slba, span = cluster * self.plan.stride, self.plan.span
+            self._stamp += 1
+            made = self.model.write_submitted(self._stamp, slba, span)
+            queue.write(
+                slba,
+                self.model.payload(self._stamp, slba, span),
+                self.model.block_size,
+                nsid=self.plan.nsid,
+            )
+            self.model.write_completed(made)
+
+    def run(self, commands: int, within_s: float = 120.0) -> None:
+        """Submit this many commands in random order and see them all answered."""
+        kinds = (
+            [self.write] * 9 + [self.read] * 9 + [self.write_zeroes, self.deallocate, self.flush]
+        )
+        if self.plan.with_compare:
+            kinds.append(self.compare)
+        limit = time.monotonic() + within_s
+        goal = self.submitted + commands
+        while self.submitted < goal or self._finish:
+            assert time.monotonic() < limit, f"{len(self._finish)} commands are not answered"
+            room = [queue for queue in self.queues if len(queue.in_flight) < self.plan.depth]
+            if self.submitted < goal and room and self.rng.random() < 0.7:
+                kind = self.rng.choice(kinds)
+                self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+                kind(self.rng.choice(room))
+                self._take(0.0)
+            else:
+                self._take(0.5)
+
+    def _take(self, wait_s: float) -> None:
+        """Work on the PDUs that are there, in the order of a random choice of queues."""
+        buffered = [queue for queue in self.queues if queue.connection.has_pdu]
+        if not buffered:
+            sockets = {queue.connection.socket: queue for queue in self.queues if queue.in_flight}
+            if not sockets:
+                return
+            readable = select.select(list(sockets), [], [], wait_s)[0]
+            buffered = [sockets[socket] for socket in readable]
+        self.rng.shuffle(buffered)
+        for queue in buffered:
+            queue.pump(10.0)
+            for cid in list(queue.completions):
+                self._finish.pop((queue, cid))(queue.completions.pop(cid))
+
+    def check_all(self, read: Callable[[int, int], bytes]) -> None:
+        """Every block, by `read(slba, blocks)`, has a value that it may have."""
+        for cluster in range(self.plan.clusters):
+            slba = cluster * self.plan.stride
+            reading = self.model.read_submitted(slba, self.plan.span)
+            self.model.read_completed(reading)
+            fault = self.model.fault(reading, read(slba, self.plan.span))
+            assert fault is None, fault
