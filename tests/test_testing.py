@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -57,14 +58,14 @@ def test_namespaces_are_sizes_paths_or_settings(tmp_path: Path) -> None:
 
 def test_wrong_arguments_are_named_and_leave_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
-    real = testing.tempfile.mkdtemp
+    real = tempfile.mkdtemp
 
     def mkdtemp(**arguments: str) -> str:
         path = real(**arguments)
         made.append(Path(path))
         return path
 
-    monkeypatch.setattr(testing.tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
     with pytest.raises(Invalid, match=r"subsystems\[0\].nqn: found \"x\", expected an NQN"):
         fake(nqn="x")
     assert len(made) == 1
@@ -96,7 +97,7 @@ def test_a_target_that_cannot_start_raises_in_the_callers_thread() -> None:
         return target
 
     target = testing.Target(make=broken)
-    with pytest.raises(TargetError, match="^no$"), testing.in_thread(target):
+    with pytest.raises(TargetError, match=r"^no$"), testing.in_thread(target):
         pytest.fail("it did start")
     assert not target.directory.exists()
 
@@ -138,7 +139,7 @@ def test_the_flag_of_a_namespace_gives_that_namespace(settings: NamespaceSetting
 
 def test_a_spawned_target_that_cannot_start_is_shown_with_its_log(tmp_path: Path) -> None:
     with (
-        pytest.raises(TargetError, match="(?s)ended with status 2; it said: .*--no-such-flag"),
+        pytest.raises(TargetError, match=r"(?s)ended with status 2; it said: .*--no-such-flag"),
         testing.spawn_target("--no-such-flag", directory=tmp_path),
     ):
         pytest.fail("it did start")

@@ -63,7 +63,7 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
 
     async def serve() -> None:
         await target.start()
-        server = ControlServer(Context(target, lambda number: None), path)
+        server = ControlServer(Context(target, lambda _: None), path)
         server.claim()
         server.start()
         ready.set()
@@ -133,24 +133,24 @@ def test_a_namespace_that_the_target_refuses_leaves_nothing(cli: Cli) -> None:
         (["namespace", "remove", "9"], 1,
          f"prestage: {NQN}: there is no namespace 9 (expected 1)\n"),
         (["namespace", "resize", "1", "big"], 1,
-         'prestage: size: found "big", expected a size such as 4G, 512M, 64K or a whole number of '
-         "bytes\n"),
+         ('prestage: size: found "big", expected a size such as 4G, 512M, 64K or a whole number of '
+         "bytes\n")),
         (["namespace", "resize", "1", "1000"], 1,
-         "prestage: Invalid parameters: size: found 1000, expected a multiple of the block size, "
-         "4096\n"),
+         ("prestage: Invalid parameters: size: found 1000, expected a multiple of the block size, "
+         "4096\n")),
         (["namespace", "add", "/no/such"], 2,
-         'prestage: namespace /no/such: path: found no file "/no/such", expected an existing file, '
-         "or a size to create it with\n"),
+         ('prestage: namespace /no/such: path: found no file "/no/such", expected an existing '
+         "file, or a size to create it with\n")),
         (["namespace", "list", "--nqn", "x"], 1,
          f"prestage: --nqn: there is no subsystem x (expected {NQN})\n"),
         (["host", "allow", "me"], 1,
-         'prestage: Invalid parameters: host: found "me", expected an NQN such as '
-         "nqn.2026-11.com.example:name\n"),
+         ('prestage: Invalid parameters: host: found "me", expected an NQN such as '
+         "nqn.2026-11.com.example:name\n")),
         (["host", "deny", HOST], 1,
          f'prestage: No such device: host: "{HOST}" is not on the list\n'),
         (["listener", "add", "nowhere"], 2,
-         'prestage: address: "nowhere": found "nowhere", expected an IPv4 or IPv6 address such as '
-         "127.0.0.1 or ::1\n"),
+         ('prestage: address: "nowhere": found "nowhere", expected an IPv4 or IPv6 address such as '
+         "127.0.0.1 or ::1\n")),
         (["listener", "remove", "127.0.0.1"], 1,
          "prestage: address: found no port in 127.0.0.1 (expected ADDRESS:PORT)\n"),
         (["listener", "remove", "127.0.0.1:1"], 1,
@@ -245,8 +245,10 @@ def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     path.write_text("reactors = 0\nbogus = 1")
     assert main(["check-config", str(path)]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"{path}: bogus: unknown field, expected one of listeners, subsystems, tier, limits, "
-        "transport, reactors, cpus, state_directory, control_socket",
+        (
+            f"{path}: bogus: unknown field, expected one of listeners, subsystems, tier, limits, "
+            "transport, reactors, cpus, state_directory, control_socket"
+        ),
         f"{path}: reactors: found 0, expected 1 to 64",
     ]
     assert main(["check-config", str(path), "--json"]) == 1
@@ -327,8 +329,8 @@ def test_serve_runs_until_a_signal_and_ends_with_0(tmp_path: Path) -> None:
         (["--config", "/no/such.toml"], 1,
          "/no/such.toml: cannot be read: No such file or directory\n"),
         (["--namespace", "ram:,size=1M", "--ready-fd", "987"], 1,
-         "prestage: cannot serve: --ready-fd: found 987: Bad file descriptor (expected an open "
-         "pipe)\n"),
+         ("prestage: cannot serve: --ready-fd: found 987: Bad file descriptor (expected an open "
+         "pipe)\n")),
         (["--namespace", "ram:,size=1M", "--state-directory", "/dev/null/x"], 1,
          "prestage: cannot serve: Not a directory: /dev/null/x\n"),
     ],

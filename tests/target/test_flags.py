@@ -125,28 +125,28 @@ def test_a_fault_of_the_file_is_no_fault_of_a_flag(tmp_path: Path) -> None:
         (ServeFlags(dram="lots"),
          '--dram: found "lots", expected a size such as 4G, 512M, 64K or a whole number of bytes'),
         (ServeFlags(dram="1M"),
-         "command line: tier.size: found 1M, expected at least 4M (16 slots, and 4 transfers of "
-         "limits.max_transfer)"),
+         ("command line: tier.size: found 1M, expected at least 4M (16 slots, and 4 transfers of "
+         "limits.max_transfer)")),
         (ServeFlags(reactors=0), "command line: reactors: found 0, expected 1 to 64"),
         (ServeFlags(listen=["localhost:1"]),
-         '--listen: "localhost:1": found "localhost", expected an IPv4 or IPv6 address such as '
-         "127.0.0.1 or ::1"),
+         ('--listen: "localhost:1": found "localhost", expected an IPv4 or IPv6 address such as '
+         "127.0.0.1 or ::1")),
         (ServeFlags(listen=["::1:4420"]),
          '--listen: found "::1:4420", expected brackets around an IPv6 address: [::1:4420]:4420'),
         (ServeFlags(listen=["127.0.0.1:99999"]),
          '--listen: "127.0.0.1:99999": found 99999, expected 0 to 65535'),
         (ServeFlags(listen=["127.0.0.1:http"]),
-         '--listen: found "127.0.0.1:http", expected ADDRESS:PORT such as 127.0.0.1:4420 or '
-         "[::1]:4420"),
+         ('--listen: found "127.0.0.1:http", expected ADDRESS:PORT such as 127.0.0.1:4420 or '
+         "[::1]:4420")),
         (ServeFlags(nqn="x"),
-         'command line: subsystems[0].nqn: found "x", expected an NQN such as '
-         "nqn.2026-11.com.example:name"),
+         ('command line: subsystems[0].nqn: found "x", expected an NQN such as '
+         "nqn.2026-11.com.example:name")),
         (ServeFlags(namespace=["/no/such"]),
-         '--namespace /no/such: path: found no file "/no/such", expected an existing file, or a '
-         "size to create it with"),
+         ('--namespace /no/such: path: found no file "/no/such", expected an existing file, or a '
+         "size to create it with")),
         (ServeFlags(namespace=["/x,size=1Q"]),
-         '--namespace /x,size=1Q: size: found "1Q", expected a size such as 4G, 512M, 64K or a '
-         "whole number of bytes"),
+         ('--namespace /x,size=1Q: size: found "1Q", expected a size such as 4G, 512M, 64K or a '
+         "whole number of bytes")),
         (ServeFlags(namespace=["/x,sice=1G"]),
          '--namespace: sice: unknown option, did you mean "size"?'),
         (ServeFlags(namespace=["ram:,size=1M,nsid=x"]),
@@ -154,8 +154,8 @@ def test_a_fault_of_the_file_is_no_fault_of_a_flag(tmp_path: Path) -> None:
         (ServeFlags(namespace=["ram:,size=1M,readonly=maybe"]),
          '--namespace: read_only: found "maybe", expected true or false'),
         (ServeFlags(namespace=["ram:,size=1M", "ram:,size=1M,nsid=2", "ram:,size=1M,nsid=2"]),
-         "command line: subsystems[0].namespaces[2].nsid: found 2 again, expected something else "
-         "than in subsystems[0].namespaces[1].nsid"),
+         ("command line: subsystems[0].namespaces[2].nsid: found 2 again, expected something else "
+         "than in subsystems[0].namespaces[1].nsid")),
     ],
 )  # fmt: skip
 def test_a_wrong_flag_is_named(flags: ServeFlags, message: str) -> None:

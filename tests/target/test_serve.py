@@ -105,12 +105,14 @@ def test_a_second_target_on_one_file_or_socket_is_refused_by_name(tmp_path: Path
     namespace = f"{tmp_path}/disk.img,size=16M"
     with testing.spawn_target(namespaces=[namespace], directory=tmp_path / "s") as target:
         with (
-            pytest.raises(TargetError, match="(?s)status 1; it said: .*in use by a running target"),
+            pytest.raises(
+                TargetError, match=r"(?s)status 1; it said: .*in use by a running target"
+            ),
             testing.spawn_target(namespaces=[namespace], directory=tmp_path / "s"),
         ):
             pytest.fail("it did start")
         with (
-            pytest.raises(TargetError, match="(?s)status 1; it said: .*disk.img.* in use"),
+            pytest.raises(TargetError, match=r"(?s)status 1; it said: .*disk.img.* in use"),
             testing.spawn_target(namespaces=[namespace], directory=tmp_path / "t"),
         ):
             pytest.fail("it did start")

@@ -36,8 +36,8 @@ class Daemon:
         self.settings = settings or fake_settings(state_directory=str(directory))
         self.said: Said = []
         self.target = FakeTarget(self.settings)
-        self.on_line: Callable[[str], None] = lambda line: None
-        self.service = Service(self.settings, make=lambda settings: self.target, say=self.say)
+        self.on_line: Callable[[str], None] = lambda _: None
+        self.service = Service(self.settings, make=lambda _: self.target, say=self.say)
 
     def say(self, line: str) -> None:
         self.said.append(line)
@@ -100,7 +100,11 @@ def test_as_json_each_event_is_a_line(daemon: Daemon, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_each_stop_signal_ends_it_cleanly(daemon: Daemon, number: int) -> None:
-    daemon.on_line = lambda line: os.kill(os.getpid(), number) if line == "connect with" else None
+    def look(line: str) -> None:
+        if line == "connect with":
+            os.kill(os.getpid(), number)
+
+    daemon.on_line = look
     assert daemon.run() == 0
 
 
@@ -149,28 +153,26 @@ def test_a_signal_while_it_starts_stops_it(daemon: Daemon) -> None:
     assert "ready" not in daemon.said
 
 
-def test_the_ready_file_is_there_while_it_serves(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_ready_file_is_there_while_it_serves(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "ready.json"
     path.write_text("left over")
     seen: list[Any] = []
     notified: list[str] = []
 
     daemon.service.ready_file = str(path)
-    daemon.on_line = lambda line: seen.append(path.exists())
-    real = service.notify
+    daemon.on_line = lambda _: seen.append(path.exists())
 
     def look(*lines: str) -> bool:
         if lines[0] == "READY=1":
             notified.extend(lines)
             seen.append(json.loads(path.read_text())["listeners"])
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(*lines)
+        return True
 
-    service.notify = look  # type: ignore[assignment]
-    try:
-        assert daemon.run() == 0
-    finally:
-        service.notify = real
+    monkeypatch.setattr("prestage.target.service.notify", look)
+    assert daemon.run() == 0
     assert seen[0] is False
     assert [{"address": "127.0.0.1", "port": 4420}] in seen
     assert notified[1] == "STATUS=serving on 127.0.0.1 port 4420"
@@ -227,7 +229,9 @@ def test_the_service_manager_is_told(
     ]
 
 
-def test_the_control_socket_answers_while_it_serves(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_control_socket_answers_while_it_serves(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[Any] = []
 
     def ask() -> None:
@@ -235,19 +239,14 @@ def test_the_control_socket_answers_while_it_serves(daemon: Daemon, tmp_path: Pa
             answers.append(client.call("nvmf_get_subsystems"))
             client.call("spdk_kill_instance", sig_name="SIGTERM")
 
-    real = service.notify
-
     def look(*lines: str) -> bool:
         if lines[0] == "READY=1":
             asyncio.get_running_loop().run_in_executor(None, ask)
         return True
 
-    daemon.on_line = lambda line: None
-    service.notify = look  # type: ignore[assignment]
-    try:
-        assert daemon.run() == 0
-    finally:
-        service.notify = real
+    daemon.on_line = lambda _: None
+    monkeypatch.setattr("prestage.target.service.notify", look)
+    assert daemon.run() == 0
     assert len(answers[0]) == 2
     assert not (tmp_path / "prestage.sock").exists()
 
@@ -266,7 +265,7 @@ def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
         os.kill(os.getpid(), signal.SIGTERM)
         return await first
 
-    daemon.on_line = lambda line: None
+    daemon.on_line = lambda _: None
     assert asyncio.run(both()) == 0
     assert second.target.stops == []
 

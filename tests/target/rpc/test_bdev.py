@@ -83,11 +83,11 @@ def test_memory_gets_a_name_when_none_is_given(rig: Rig) -> None:
         ("bdev_get_iostat", {"names": ["x"], "name": "x"}, -32602,
          "Invalid parameters: name: expected either name or names"),
         ("prestage_bdev_create", {"name": "a", "media": "rom", "path": "/x", "size": "1M"}, -22,
-         'Invalid argument: media: found "rom", expected file, ram or model (did you mean '
-         '"ram"?)'),
+         ('Invalid argument: media: found "rom", expected file, ram or model (did you mean '
+         '"ram"?)')),
         ("prestage_bdev_create", {"name": "a", "media": "ram", "size": "1X"}, -32602,
-         'Invalid parameters: size: found "1X", expected a size such as 4G, 512M, 64K or a whole '
-         "number of bytes"),
+         ('Invalid parameters: size: found "1X", expected a size such as 4G, 512M, 64K or a whole '
+         "number of bytes")),
         ("prestage_namespace_resize", {"nqn": NQN, "nsid": 9, "size": "2M"}, -19,
          f"No such device: {NQN} has no namespace 9"),
         ("prestage_namespace_resize", {"nqn": NQN, "nsid": 1, "size": 1000}, -32602,

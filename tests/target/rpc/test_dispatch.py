@@ -186,7 +186,21 @@ def test_a_fault_of_ours_is_an_internal_error_and_no_more(
 def test_every_method_survives_hostile_parameters(rig: Rig) -> None:
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
-    odd = [None, True, -1, 1 << 70, 1.5, "", "\0", "x" * 3000, "é", [], {}, [[]], {"a": {}}]
+    odd: list[object] = [
+        None,
+        True,
+        -1,
+        1 << 70,
+        1.5,
+        "",
+        "\0",
+        "x" * 3000,
+        "é",
+        [],
+        {},
+        [[]],
+        {"a": {}},
+    ]
     names = ["nqn", "name", "nsid", "namespace", "host", "listen_address", "size", "filename",
              "block_size", "num_blocks", "bdev_name", "trtype", "kind", "verb"]  # fmt: skip
     for method in METHODS:

@@ -77,14 +77,14 @@ def test_a_new_subsystem_lets_no_host_in_unless_told(rig: Rig) -> None:
     ("params", "code", "message"),
     [
         ({"nqn": "x"}, -32602,
-         'Invalid parameters: nqn: found "x", expected an NQN such as '
-         "nqn.2026-11.com.example:name"),
+         ('Invalid parameters: nqn: found "x", expected an NQN such as '
+         "nqn.2026-11.com.example:name")),
         ({"nqn": OTHER, "serial_number": "x" * 21}, -32602,
-         'Invalid parameters: serial_number: found "xxxxxxxxxxxxxxxxxxxxx", expected 0 to 20 '
-         "printable ASCII characters"),
+         ('Invalid parameters: serial_number: found "xxxxxxxxxxxxxxxxxxxxx", expected 0 to 20 '
+         "printable ASCII characters")),
         ({"nqn": OTHER, "model_number": "x" * 41}, -32602,
-         'Invalid parameters: model_number: found "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", '
-         "expected 1 to 40 printable ASCII characters"),
+         ('Invalid parameters: model_number: found "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", '
+         "expected 1 to 40 printable ASCII characters")),
         ({"nqn": OTHER, "max_namespaces": 5000}, -32602,
          "Invalid parameters: max_namespaces: found 5000, expected 1 to 1024"),
         ({"nqn": OTHER, "passthrough": True}, -95,
@@ -165,8 +165,8 @@ def test_an_ipv6_listener_is_added(rig: Rig) -> None:
     [
         ({"trtype": "RDMA"}, 'listen_address.trtype: found "RDMA", expected TCP'),
         ({"traddr": "localhost"},
-         'listen_address.traddr: found "localhost", expected an IPv4 or IPv6 address such as '
-         "127.0.0.1 or ::1"),
+         ('listen_address.traddr: found "localhost", expected an IPv4 or IPv6 address such as '
+         "127.0.0.1 or ::1")),
         ({"trsvcid": "65536"},
          'listen_address.trsvcid: found "65536", expected a port, 0 to 65535'),
         ({"trsvcid": "http"}, 'listen_address.trsvcid: found "http", expected a port, 0 to 65535'),
@@ -191,8 +191,10 @@ def test_hosts_come_and_go(rig: Rig) -> None:
     assert rig.fail("nvmf_subsystem_add_host", nqn=NQN, host=HOST)[0] == -17
     assert rig.fail("nvmf_subsystem_add_host", nqn=NQN, host="me") == (
         -32602,
-        'Invalid parameters: host: found "me", expected an NQN such as '
-        "nqn.2026-11.com.example:name",
+        (
+            'Invalid parameters: host: found "me", expected an NQN such as '
+            "nqn.2026-11.com.example:name"
+        ),
     )
     assert rig.fail("nvmf_subsystem_add_host", nqn=NQN, host=HOST, psk="key")[0] == -95
     assert rig.call("nvmf_subsystem_remove_host", nqn=NQN, host=HOST) is True

@@ -263,6 +263,6 @@ def test_the_client_does_not_wait_for_ever(tmp_path: Path) -> None:
         silent.listen()
         with (
             Client(tmp_path / "c.sock", timeout_s=0.05) as client,
-            pytest.raises(ClientError, match="no answer from .* in 0.05 s"),
+            pytest.raises(ClientError, match=r"no answer from .* in 0.05 s"),
         ):
             client.call("framework_wait_init")

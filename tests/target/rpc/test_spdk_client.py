@@ -58,7 +58,7 @@ def serving(settings: TargetSettings, path: str) -> Iterator[Rpc]:
 
     async def serve() -> None:
         await target.start()
-        server = ControlServer(Context(target, lambda number: None), path)
+        server = ControlServer(Context(target, lambda _: None), path)
         server.claim()
         server.start()
         ready.set()
