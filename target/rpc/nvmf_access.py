@@ -134,7 +134,7 @@ async def nvmf_subsystem_add_host(context: Context, params: AddHost) -> bool:
     fault = nqn_fault(params.host)
     if fault:
         raise invalid_parameters(f"host: {fault}")
-    context.target.allow_host(params.nqn, params.host)
+    await context.target.allow_host(params.nqn, params.host)
     return True
 
 
@@ -153,7 +153,7 @@ async def nvmf_subsystem_remove_host(context: Context, params: RemoveHost) -> bo
     found = subsystem_of(context, params.nqn)
     if params.host not in found.hosts:
         raise from_errno(errno.ENODEV, f"host: {quote(params.host, 240)} is not on the list")
-    context.target.deny_host(params.nqn, params.host)
+    await context.target.deny_host(params.nqn, params.host)
     return True
 
 
@@ -169,5 +169,5 @@ class AllowAnyHost(Params):
 async def nvmf_subsystem_allow_any_host(context: Context, params: AllowAnyHost) -> bool:
     """Let every host connect, or only those of the list."""
     subsystem_of(context, params.nqn)
-    context.target.set_allow_any_host(params.nqn, params.allow_any_host)
+    await context.target.set_allow_any_host(params.nqn, params.allow_any_host)
     return True
