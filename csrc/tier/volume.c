@@ -66,14 +66,26 @@ static void cut_extent(struct ps_tier* tier, uint32_t index) {
   tier_forget_units(tier, index, (uint16_t)~kept);
 }
 
+/* A fill of the unit that the (old) end cuts short brings too little for a volume that grows. */
+static void cancel_last_unit(struct ps_tier* tier, uint32_t number) {
+  const struct volume* volume = &tier->volumes[number];
+  uint64_t last = volume->size >> tier->slot_shift;
+  uint32_t index = tier_find(tier, number, last);
+  if (index == NONE) return;
+  uint32_t bytes = extent_bytes(tier, volume, last);
+  tier_cancel_fills(tier, index, tier_units(volume, bytes & ~(volume->unit_size - 1), bytes));
+  tier_settle(tier, index);
+}
+
 int ps_tier_volume_resize(struct ps_tier* tier, uint32_t number, uint64_t size) {
   assert(tier != NULL);
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return -ENODEV;
   struct volume* volume = &tier->volumes[number];
   if (size % volume->block_size != 0 || size > UINT64_MAX / 2) return -EINVAL;
-  bool shrinks = size < volume->size;
+  bool grows = size >= volume->size;
+  if (grows) cancel_last_unit(tier, number);
   volume->size = size;
-  if (!shrinks) return 0;
+  if (grows) return 0;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
     struct extent* extent = &tier->extents[i];
     if (!extent->tracked || extent->volume != number) continue;
