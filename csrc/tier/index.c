@@ -223,6 +223,7 @@ void tier_forget_units(struct ps_tier* tier, uint32_t index, uint16_t units) {
   extent->dirty &= keep;
   extent->flushing &= keep;
   extent->unsynced &= keep;
+  tier_wake_ranges(tier, index, 0);
   if (extent->valid == 0 && extent->fill == 0 && extent->frame != NONE) {
     tier_set_frame(tier, index, NONE);
   }
