@@ -46,6 +46,7 @@ struct command {
   uint64_t offset;
   uint64_t length;
   uint64_t flush_sequence;
+  uint64_t resizes; /* of the volume, when the frame was pinned */
   uint32_t data[EXTENT_BLOCKS]; /* of a write, or of what a read must keep seeing */
 };
 
@@ -60,6 +61,7 @@ static struct model {
   uint32_t volume_count;
   struct medium media[VOLUMES];
   uint64_t sizes[VOLUMES];
+  uint64_t resizes[VOLUMES];
   struct history history[VOLUMES][MEDIUM_BLOCKS];
   struct flying flying[MEDIUM_FLYING];
   uint32_t flying_count;
@@ -259,6 +261,7 @@ static void read_stage(struct command* command) {
     command->data[i] = latest(command->volume, block);
   }
   check_frame(command, "a read gave other bytes than were written");
+  command->resizes = model.resizes[command->volume];
   command->stage = HOLDING;
 }
 
@@ -294,7 +297,8 @@ static void step_command(struct command* command) {
       flush_stage(command);
       return;
     case HOLDING:
-      if (command->offset + command->length <= model.sizes[command->volume]) {
+      /* Bytes that a resize cut off are zeros even for who still reads them. */
+      if (command->resizes == model.resizes[command->volume]) {
         check_frame(command, "a pinned frame changed");
       }
       ps_tier_release(model.tier, model.now_ns, command->frame);
@@ -417,6 +421,7 @@ static void resize(void) {
   if (ps_tier_volume_resize(model.tier, volume, size) != 0) model_fail("resize failed", size, 0);
   medium_resize(medium, size);
   model.sizes[volume] = size;
+  model.resizes[volume]++;
   model.sequence++;
   uint64_t from = size < old ? size : old;
   uint64_t to = size < old ? old : size;
