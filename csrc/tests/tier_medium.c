@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-uint32_t random_below(struct random* random, uint32_t bound) {
+uint32_t random_below(struct random *random, uint32_t bound) {
   assert(bound > 0);
   random->state += 0x9E3779B97F4A7C15u; /* splitmix64 */
   uint64_t z = random->state;
@@ -13,7 +13,7 @@ uint32_t random_below(struct random* random, uint32_t bound) {
   return (uint32_t)((z ^ (z >> 31)) % bound);
 }
 
-bool random_chance(struct random* random, uint32_t percent) {
+bool random_chance(struct random *random, uint32_t percent) {
   return random_below(random, 100) < percent;
 }
 
@@ -24,14 +24,14 @@ static uint64_t word(uint32_t data, uint32_t index) {
   return ((uint64_t)data << 32 | data) ^ (uint64_t)index * 0x9E3779B97F4A7C15u;
 }
 
-void block_write(uint8_t* bytes, uint32_t size, uint32_t data) {
+void block_write(uint8_t *bytes, uint32_t size, uint32_t data) {
   for (uint32_t i = 0; i < size / 8; i++) {
     uint64_t value = word(data, i);
     memcpy(bytes + (size_t)i * 8, &value, 8);
   }
 }
 
-uint32_t block_read(const uint8_t* bytes, uint32_t size) {
+uint32_t block_read(const uint8_t *bytes, uint32_t size) {
   uint32_t data;
   memcpy(&data, bytes, sizeof(data));
   for (uint32_t i = 0; i < size / 8; i++) {
@@ -42,29 +42,29 @@ uint32_t block_read(const uint8_t* bytes, uint32_t size) {
   return data;
 }
 
-void medium_init(struct medium* medium, uint64_t size, uint32_t block_size) {
+void medium_init(struct medium *medium, uint64_t size, uint32_t block_size) {
   assert(size / block_size <= MEDIUM_BLOCKS);
   memset(medium, 0, sizeof(*medium));
   medium->size = size;
   medium->block_size = block_size;
 }
 
-static uint32_t first_block(const struct medium* medium, const struct flying* flying) {
+static uint32_t first_block(const struct medium *medium, const struct flying *flying) {
   return (uint32_t)(flying->action.offset / medium->block_size);
 }
 
-static uint32_t block_count(const struct medium* medium, const struct flying* flying) {
+static uint32_t block_count(const struct medium *medium, const struct flying *flying) {
   return flying->action.length / medium->block_size;
 }
 
-static void log_block(struct medium* medium, uint32_t block, uint32_t data, bool is_complete) {
+static void log_block(struct medium *medium, uint32_t block, uint32_t data, bool is_complete) {
   if (medium->log_length == MEDIUM_LOG) model_fail("the model's log is full", block, data);
   medium->log[medium->log_length++] =
       (struct medium_entry){.block = block, .data = data, .is_complete = is_complete};
 }
 
 /* The operation takes effect: a read takes what is there, a write puts what it has. */
-static void happen(struct medium* medium, struct random* random, struct flying* flying,
+static void happen(struct medium *medium, struct random *random, struct flying *flying,
                    bool in_part) {
   uint32_t first = first_block(medium, flying);
   uint32_t count = flying->action.op == PS_TIER_SYNC ? 0 : block_count(medium, flying);
@@ -79,9 +79,9 @@ static void happen(struct medium* medium, struct random* random, struct flying* 
   }
 }
 
-void medium_issue(struct medium* medium, struct random* random, struct flying* flying,
-                  const uint8_t* frame) {
-  const struct ps_tier_action* action = &flying->action;
+void medium_issue(struct medium *medium, struct random *random, struct flying *flying,
+                  const uint8_t *frame) {
+  const struct ps_tier_action *action = &flying->action;
   uint64_t limit = medium->is_shrinking ? medium->cut_size : medium->size;
   flying->has_happened = false;
   if (action->op == PS_TIER_SYNC) {
@@ -95,7 +95,7 @@ void medium_issue(struct medium* medium, struct random* random, struct flying* f
     model_fail("an action is out of the volume or of its blocks", action->offset, action->length);
   }
   for (uint32_t i = 0; action->op == PS_TIER_WRITE && i < block_count(medium, flying); i++) {
-    const uint8_t* bytes = frame + action->frame_offset + (size_t)i * medium->block_size;
+    const uint8_t *bytes = frame + action->frame_offset + (size_t)i * medium->block_size;
     flying->data[i] = block_read(bytes, medium->block_size);
     if (flying->data[i] == UINT32_MAX) {
       model_fail("a media write brings a torn block", action->offset, i);
@@ -104,21 +104,21 @@ void medium_issue(struct medium* medium, struct random* random, struct flying* f
   if (random_chance(random, 50)) happen(medium, random, flying, false);
 }
 
-static void complete_entries(struct medium* medium, const struct flying* flying) {
+static void complete_entries(struct medium *medium, const struct flying *flying) {
   uint32_t first = first_block(medium, flying);
   uint32_t count = block_count(medium, flying);
   for (uint32_t i = medium->log_length; i > 0; i--) {
-    struct medium_entry* entry = &medium->log[i - 1];
+    struct medium_entry *entry = &medium->log[i - 1];
     if (entry->block >= first && entry->block < first + count) entry->is_complete = true;
   }
 }
 
-static void end_transfer(struct medium* medium, struct random* random, struct flying* flying,
-                         uint8_t* frame, int32_t error) {
-  const struct ps_tier_action* action = &flying->action;
+static void end_transfer(struct medium *medium, struct random *random, struct flying *flying,
+                         uint8_t *frame, int32_t error) {
+  const struct ps_tier_action *action = &flying->action;
   if (!flying->has_happened) happen(medium, random, flying, error != 0);
   for (uint32_t i = 0; i < block_count(medium, flying); i++) {
-    uint8_t* bytes = frame + action->frame_offset + (size_t)i * medium->block_size;
+    uint8_t *bytes = frame + action->frame_offset + (size_t)i * medium->block_size;
     bool is_cut = medium->is_shrinking &&
                   action->offset + (uint64_t)(i + 1) * medium->block_size > medium->cut_size;
     if (action->op == PS_TIER_READ) {
@@ -136,7 +136,7 @@ static uint32_t fate_of(uint32_t salt, uint32_t block) {
   return ((block + 1) * 0x9E3779B9u ^ salt) * 0x85EBCA6Bu >> 16;
 }
 
-static void end_sync(struct medium* medium, struct random* random, int32_t error) {
+static void end_sync(struct medium *medium, struct random *random, int32_t error) {
   uint32_t kept = 0;
   uint32_t salt = random_below(random, UINT32_MAX);
 #ifdef PS_BREAK_NO_SYNC
@@ -152,7 +152,7 @@ static void end_sync(struct medium* medium, struct random* random, int32_t error
   medium->log_length = kept;
 }
 
-void medium_end(struct medium* medium, struct random* random, struct flying* flying, uint8_t* frame,
+void medium_end(struct medium *medium, struct random *random, struct flying *flying, uint8_t *frame,
                 int32_t error) {
   if (flying->action.op == PS_TIER_SYNC) {
     end_sync(medium, random, error);
@@ -161,16 +161,16 @@ void medium_end(struct medium* medium, struct random* random, struct flying* fly
   }
 }
 
-void medium_power_cut(struct medium* medium, struct random* random) {
+void medium_power_cut(struct medium *medium, struct random *random) {
   for (uint32_t i = 0; i < medium->log_length; i++) {
-    const struct medium_entry* entry = &medium->log[i];
+    const struct medium_entry *entry = &medium->log[i];
     if (random_chance(random, 40)) medium->durable[entry->block] = entry->data;
   }
   medium->log_length = 0;
   memcpy(medium->current, medium->durable, sizeof(medium->current));
 }
 
-static void truncate(struct medium* medium) {
+static void apply_shrink(struct medium *medium) {
   uint32_t from = (uint32_t)(medium->cut_size / medium->block_size);
   uint32_t kept = 0;
   memset(&medium->current[from], 0, sizeof(medium->current[0]) * (MEDIUM_BLOCKS - from));
@@ -183,20 +183,20 @@ static void truncate(struct medium* medium) {
   medium->is_shrinking = false;
 }
 
-void medium_resize(struct medium* medium, uint64_t size) {
+void medium_resize(struct medium *medium, uint64_t size) {
   assert(!medium->is_shrinking && size / medium->block_size <= MEDIUM_BLOCKS);
   medium->is_shrinking = size < medium->size;
   medium->cut_size = size;
   if (!medium->is_shrinking) medium->size = size;
 }
 
-void medium_settle(struct medium* medium, const struct flying* flying, uint32_t count,
+void medium_settle(struct medium *medium, const struct flying *flying, uint32_t count,
                    uint32_t volume) {
   if (!medium->is_shrinking) return;
   for (uint32_t i = 0; i < count; i++) {
-    const struct ps_tier_action* action = &flying[i].action;
+    const struct ps_tier_action *action = &flying[i].action;
     if (action->volume != volume) continue;
     if (action->offset + action->length > medium->cut_size) return;
   }
-  truncate(medium);
+  apply_shrink(medium);
 }

@@ -44,25 +44,25 @@ struct random {
   uint64_t state;
 };
 
-uint32_t random_below(struct random* random, uint32_t bound);
-bool random_chance(struct random* random, uint32_t percent);
+uint32_t random_below(struct random *random, uint32_t bound);
+bool random_chance(struct random *random, uint32_t percent);
 
-void block_write(uint8_t* bytes, uint32_t size, uint32_t data);
+void block_write(uint8_t *bytes, uint32_t size, uint32_t data);
 /* The number that the bytes stand for, or UINT32_MAX when they are of no one block. */
-uint32_t block_read(const uint8_t* bytes, uint32_t size);
+uint32_t block_read(const uint8_t *bytes, uint32_t size);
 
-void medium_init(struct medium* medium, uint64_t size, uint32_t block_size);
-void medium_issue(struct medium* medium, struct random* random, struct flying* flying,
-                  const uint8_t* frame);
+void medium_init(struct medium *medium, uint64_t size, uint32_t block_size);
+void medium_issue(struct medium *medium, struct random *random, struct flying *flying,
+                  const uint8_t *frame);
 /* Ends an operation; `error` is its result. */
-void medium_end(struct medium* medium, struct random* random, struct flying* flying, uint8_t* frame,
+void medium_end(struct medium *medium, struct random *random, struct flying *flying, uint8_t *frame,
                 int32_t error);
-void medium_power_cut(struct medium* medium, struct random* random);
-void medium_resize(struct medium* medium, uint64_t size);
+void medium_power_cut(struct medium *medium, struct random *random);
+void medium_resize(struct medium *medium, uint64_t size);
 /* Applies a shrinking whose last write beyond the end has ended. */
-void medium_settle(struct medium* medium, const struct flying* flying, uint32_t count,
+void medium_settle(struct medium *medium, const struct flying *flying, uint32_t count,
                    uint32_t volume);
 
-void model_fail(const char* what, uint64_t a, uint64_t b);
+void model_fail(const char *what, uint64_t a, uint64_t b);
 
 #endif

@@ -46,14 +46,14 @@ struct command {
   uint64_t offset;
   uint64_t length;
   uint64_t flush_sequence;
-  uint64_t resizes; /* of the volume, when the frame was pinned */
+  uint64_t resizes;             /* of the volume, when the frame was pinned */
   uint32_t data[EXTENT_BLOCKS]; /* of a write, or of what a read must keep seeing */
 };
 
 static struct model {
   uint64_t seed;
   struct random random;
-  struct ps_tier* tier;
+  struct ps_tier *tier;
   struct ps_tier_config config;
   uint64_t now_ns;
   uint64_t sequence; /* of acknowledged changes */
@@ -72,7 +72,7 @@ static struct model {
   uint8_t frames[FRAMES * SLOT];
 } model;
 
-void model_fail(const char* what, uint64_t a, uint64_t b) {
+void model_fail(const char *what, uint64_t a, uint64_t b) {
   fprintf(stderr, "tier_model: seed %llu: %s (%llu, %llu)\n", (unsigned long long)model.seed, what,
           (unsigned long long)a, (unsigned long long)b);
   abort();
@@ -84,19 +84,19 @@ static bool chance(uint32_t percent) { return random_chance(&model.random, perce
 /* ---- what blocks must hold ---- */
 
 static uint32_t latest(uint32_t volume, uint32_t block) {
-  const struct history* history = &model.history[volume][block];
+  const struct history *history = &model.history[volume][block];
   return history->data[history->length - 1];
 }
 
 static void restart_history(uint32_t volume, uint32_t block, uint32_t data) {
-  struct history* history = &model.history[volume][block];
+  struct history *history = &model.history[volume][block];
   history->length = 1;
   history->data[0] = data;
   history->sequence[0] = model.sequence;
 }
 
 static void push_history(uint32_t volume, uint32_t block, uint32_t data) {
-  struct history* history = &model.history[volume][block];
+  struct history *history = &model.history[volume][block];
   if (history->length == HISTORY) model_fail("the model's history is full", volume, block);
   history->data[history->length] = data;
   history->sequence[history->length++] = model.sequence;
@@ -111,7 +111,7 @@ static bool history_is_long(uint32_t volume, uint64_t offset, uint64_t length) {
 }
 
 static bool is_allowed(uint32_t volume, uint32_t block, uint32_t data, uint64_t sequence) {
-  const struct history* history = &model.history[volume][block];
+  const struct history *history = &model.history[volume][block];
   for (uint32_t i = history->length; i > 0; i--) {
     if (history->data[i - 1] == data) return true;
     if (history->sequence[i - 1] <= sequence) return false;
@@ -121,7 +121,7 @@ static bool is_allowed(uint32_t volume, uint32_t block, uint32_t data, uint64_t 
 
 /* A flush that began at `sequence` has completed: older values must not come back. */
 static void raise_floor(uint32_t volume, uint32_t block, uint64_t sequence) {
-  struct history* history = &model.history[volume][block];
+  struct history *history = &model.history[volume][block];
   uint32_t first = 0;
   while (first + 1 < history->length && history->sequence[first + 1] <= sequence) first++;
   history->length -= first;
@@ -130,8 +130,8 @@ static void raise_floor(uint32_t volume, uint32_t block, uint64_t sequence) {
           history->length * sizeof(history->sequence[0]));
 }
 
-static void check_flushed(const struct command* command) {
-  const struct medium* medium = &model.media[command->volume];
+static void check_flushed(const struct command *command) {
+  const struct medium *medium = &model.media[command->volume];
   uint64_t size = model.sizes[command->volume];
   if (command->offset >= size) return;
   uint64_t end =
@@ -148,9 +148,9 @@ static void check_flushed(const struct command* command) {
 
 /* ---- commands ---- */
 
-static uint8_t* frame_bytes(uint32_t frame) { return model.frames + (size_t)frame * SLOT; }
+static uint8_t *frame_bytes(uint32_t frame) { return model.frames + (size_t)frame * SLOT; }
 
-static void end_command(struct command* command, bool is_failed) {
+static void end_command(struct command *command, bool is_failed) {
   if (is_failed) {
     model.failed[command->kind]++;
   } else {
@@ -160,9 +160,9 @@ static void end_command(struct command* command, bool is_failed) {
   memset(command, 0, sizeof(*command));
 }
 
-static void check_frame(const struct command* command, const char* what) {
+static void check_frame(const struct command *command, const char *what) {
   uint32_t size = model.media[command->volume].block_size;
-  const uint8_t* bytes = frame_bytes(command->frame) + command->offset % SLOT;
+  const uint8_t *bytes = frame_bytes(command->frame) + command->offset % SLOT;
   for (uint32_t i = 0; i < command->length / size; i++) {
     if (block_read(bytes + (size_t)i * size, size) != command->data[i]) {
       model_fail(what, command->offset + i * (uint64_t)size, command->data[i]);
@@ -170,9 +170,9 @@ static void check_frame(const struct command* command, const char* what) {
   }
 }
 
-static void fill_frame(struct command* command) {
+static void fill_frame(struct command *command) {
   uint32_t size = model.media[command->volume].block_size;
-  uint8_t* bytes = frame_bytes(command->frame);
+  uint8_t *bytes = frame_bytes(command->frame);
   memset(bytes, 0xA5, SLOT); /* what was there before must never be seen */
   for (uint32_t i = 0; i < command->length / size; i++) {
     command->data[i] = ++model.next_data;
@@ -181,7 +181,7 @@ static void fill_frame(struct command* command) {
 }
 
 /* The change is acknowledged: from now on it is what reads give. */
-static void note_change(const struct command* command) {
+static void note_change(const struct command *command) {
   uint32_t size = model.media[command->volume].block_size;
   uint32_t first = (uint32_t)(command->offset / size);
   model.sequence++;
@@ -194,7 +194,7 @@ static bool is_expected(int32_t error) {
   return error == 5 || error == 28 || error == 34; /* EIO, ENOSPC, ERANGE */
 }
 
-static int change(struct command* command) {
+static int change(struct command *command) {
   uint32_t length = (uint32_t)command->length;
   if (history_is_long(command->volume, command->offset, command->length)) return PS_TIER_ERROR;
   if (command->kind == KIND_ZERO) {
@@ -205,7 +205,7 @@ static int change(struct command* command) {
                          command->frame, &command->waiter);
 }
 
-static void change_stage(struct command* command) {
+static void change_stage(struct command *command) {
   int result = change(command);
   if (result == PS_TIER_WAIT) {
     command->is_ready = false;
@@ -224,7 +224,7 @@ static void change_stage(struct command* command) {
   }
 }
 
-static void flush_stage(struct command* command) {
+static void flush_stage(struct command *command) {
   if (!command->has_flushed) command->flush_sequence = model.sequence;
   command->has_flushed = true;
   int result = ps_tier_flush(model.tier, model.now_ns, command->volume, command->offset,
@@ -240,8 +240,8 @@ static void flush_stage(struct command* command) {
   end_command(command, result != PS_TIER_DONE);
 }
 
-static void read_stage(struct command* command) {
-  const struct medium* medium = &model.media[command->volume];
+static void read_stage(struct command *command) {
+  const struct medium *medium = &model.media[command->volume];
   int result =
       ps_tier_read(model.tier, model.now_ns, command->volume, command->offset,
                    (uint32_t)command->length, 2, command->once, &command->waiter, &command->frame);
@@ -265,7 +265,7 @@ static void read_stage(struct command* command) {
   command->stage = HOLDING;
 }
 
-static void step_command(struct command* command) {
+static void step_command(struct command *command) {
   int result;
   switch (command->stage) {
     case RESERVING:
@@ -310,7 +310,7 @@ static void step_command(struct command* command) {
 }
 
 /* A range of blocks within one extent. */
-static bool pick_range(struct command* command) {
+static bool pick_range(struct command *command) {
   uint64_t size = model.sizes[command->volume];
   uint32_t block = model.media[command->volume].block_size;
   if (size == 0) return false;
@@ -324,7 +324,7 @@ static bool pick_range(struct command* command) {
   return true;
 }
 
-static void begin_command(struct command* command) {
+static void begin_command(struct command *command) {
   assert(command->stage == IDLE);
   command->volume = below(model.volume_count);
   if (!pick_range(command)) return;
@@ -347,7 +347,7 @@ static void begin_command(struct command* command) {
 }
 
 /* The host goes away: at any stage. */
-static void abort_command(struct command* command) {
+static void abort_command(struct command *command) {
   ps_tier_forget(model.tier, &command->waiter);
   bool has_frame = command->stage == HOLDING || command->stage == RECEIVING ||
                    (command->stage == CHANGING && command->kind == KIND_WRITE);
@@ -358,17 +358,17 @@ static void abort_command(struct command* command) {
 /* ---- media ---- */
 
 static void wake_commands(void) {
-  struct ps_tier_waiter* waiter;
+  struct ps_tier_waiter *waiter;
   while ((waiter = ps_tier_next_woken(model.tier)) != NULL) {
-    struct command* command = (struct command*)(void*)waiter;
+    struct command *command = (struct command *)(void *)waiter;
     if (command->stage == IDLE || command->is_ready) model_fail("woken without waiting", 0, 0);
     command->is_ready = true;
   }
 }
 
-static void check_overlap(const struct ps_tier_action* action) {
+static void check_overlap(const struct ps_tier_action *action) {
   for (uint32_t i = 0; i < model.flying_count; i++) {
-    const struct ps_tier_action* other = &model.flying[i].action;
+    const struct ps_tier_action *other = &model.flying[i].action;
     if (other->volume != action->volume || other->op != action->op) continue;
     if (other->op == PS_TIER_READ) continue;
     if (other->op == PS_TIER_SYNC) model_fail("two syncs of a volume at once", 0, 0);
@@ -379,11 +379,11 @@ static void check_overlap(const struct ps_tier_action* action) {
 }
 
 static bool issue_one(void) {
-  struct flying* flying = &model.flying[model.flying_count];
+  struct flying *flying = &model.flying[model.flying_count];
   if (model.flying_count == MEDIUM_FLYING) model_fail("too much media work", 0, 0);
   if (!ps_tier_next_action(model.tier, model.now_ns, &flying->action)) return false;
   check_overlap(&flying->action);
-  const uint8_t* frame = NULL;
+  const uint8_t *frame = NULL;
   if (flying->action.op != PS_TIER_SYNC) frame = frame_bytes(flying->action.frame);
   medium_issue(&model.media[flying->action.volume], &model.random, flying, frame);
   model.flying_count++;
@@ -399,11 +399,11 @@ static int32_t pick_error(uint32_t op) {
 static void end_one(void) {
   if (model.flying_count == 0) return;
   uint32_t chosen = below(model.flying_count);
-  struct flying* flying = &model.flying[chosen];
+  struct flying *flying = &model.flying[chosen];
   uint32_t ticket = flying->action.ticket;
   uint32_t volume = flying->action.volume;
   int32_t error = pick_error(flying->action.op);
-  uint8_t* frame = NULL;
+  uint8_t *frame = NULL;
   if (flying->action.op != PS_TIER_SYNC) frame = frame_bytes(flying->action.frame);
   medium_end(&model.media[volume], &model.random, flying, frame, error);
   *flying = model.flying[--model.flying_count];
@@ -413,7 +413,7 @@ static void end_one(void) {
 
 static void resize(void) {
   uint32_t volume = below(model.volume_count);
-  struct medium* medium = &model.media[volume];
+  struct medium *medium = &model.media[volume];
   uint64_t old = model.sizes[volume];
   uint32_t block = medium->block_size;
   if (medium->is_shrinking) return;
@@ -454,7 +454,7 @@ static void change_errors(void) {
 }
 
 static void step(void) {
-  struct command* command = &model.commands[below(COMMANDS)];
+  struct command *command = &model.commands[below(COMMANDS)];
   uint32_t what = below(1000);
   if (what < 300) {
     if (command->stage == IDLE) {
@@ -537,7 +537,7 @@ static void check_clean(void) {
   ps_tier_get_stats(model.tier, &stats);
   if (stats.frames_pinned != 0) model_fail("frames are still held", stats.frames_pinned, 0);
   for (uint32_t volume = 0; volume < model.volume_count; volume++) {
-    const struct medium* medium = &model.media[volume];
+    const struct medium *medium = &model.media[volume];
     if (ps_tier_unflushed(model.tier, volume) != 0) model_fail("unflushed bytes", volume, 0);
     for (uint32_t i = 0; i < model.sizes[volume] / medium->block_size; i++) {
       if (medium->current[i] == latest(volume, i)) continue;
@@ -552,9 +552,9 @@ static void check_clean(void) {
 static void power_cut(void) {
   model.cuts++;
   for (uint32_t i = 0; i < model.flying_count; i++) {
-    struct flying* flying = &model.flying[i];
-    struct medium* medium = &model.media[flying->action.volume];
-    uint8_t* frame = NULL;
+    struct flying *flying = &model.flying[i];
+    struct medium *medium = &model.media[flying->action.volume];
+    uint8_t *frame = NULL;
     if (flying->action.op == PS_TIER_SYNC) continue;
     if (flying->action.op == PS_TIER_READ || chance(50)) continue;
     frame = frame_bytes(flying->action.frame);
@@ -563,7 +563,7 @@ static void power_cut(void) {
   model.flying_count = 0;
   memset(model.commands, 0, sizeof(model.commands));
   for (uint32_t volume = 0; volume < model.volume_count; volume++) {
-    struct medium* medium = &model.media[volume];
+    struct medium *medium = &model.media[volume];
     medium_power_cut(medium, &model.random);
     medium_settle(medium, model.flying, 0, volume);
     for (uint32_t i = 0; i < model.sizes[volume] / medium->block_size; i++) {
@@ -625,7 +625,7 @@ static void run(uint64_t seed) {
   }
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
   if (argc != 3) {
     fprintf(stderr, "usage: %s SEED RUNS\n", argv[0]);
     return 2;
@@ -635,7 +635,7 @@ int main(int argc, char** argv) {
   for (uint64_t i = 0; i < runs; i++) run(seed + i);
   printf("%llu runs from seed %llu: %llu power cuts", (unsigned long long)runs,
          (unsigned long long)seed, (unsigned long long)model.cuts);
-  static const char* const names[] = {"reads", "writes", "zeros", "flushes"};
+  static const char *const names[] = {"reads", "writes", "zeros", "flushes"};
   for (uint32_t i = 0; i < KIND_COUNT; i++) {
     printf(", %llu %s (%llu failed)", (unsigned long long)model.done[i], names[i],
            (unsigned long long)model.failed[i]);
