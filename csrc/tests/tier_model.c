@@ -625,13 +625,18 @@ static void run(uint64_t seed) {
   }
 }
 
+static bool read_number(const char *text, uint64_t *number) {
+  char *end = NULL;
+  *number = strtoull(text, &end, 0);
+  return end != text && *end == '\0';
+}
+
 int main(int argc, char **argv) {
-  if (argc != 3) {
-    fprintf(stderr, "usage: %s SEED RUNS\n", argv[0]);
+  uint64_t seed, runs;
+  if (argc != 3 || !read_number(argv[1], &seed) || !read_number(argv[2], &runs)) {
+    fprintf(stderr, "usage: %s SEED RUNS (two numbers)\n", argv[0]);
     return 2;
   }
-  uint64_t seed = strtoull(argv[1], NULL, 0);
-  uint64_t runs = strtoull(argv[2], NULL, 0);
   for (uint64_t i = 0; i < runs; i++) run(seed + i);
   printf("%llu runs from seed %llu: %llu power cuts", (unsigned long long)runs,
          (unsigned long long)seed, (unsigned long long)model.cuts);
