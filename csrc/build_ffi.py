@@ -54,7 +54,7 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
 engine = builder("prestage._engine", ["engine.h"], ["engine"], ["isal"])
 core = builder(
     "prestage._core",
-    ["media.h", "tier.h", "sched.h", "core.h"],
+    ["media.h", "media/flash_model.h", "tier.h", "sched.h", "core.h"],
     ["engine", "tier", "media", "sched", "reactor"],
-    ["isal", "uring", "pthread"],
+    ["isal", "uring", "pthread", "m"],
 )
