@@ -273,8 +273,8 @@ int ps_backing_resize(struct ps_backing *backing, uint64_t size) {
   return 0;
 }
 
-/* Closing is not enough to unlock: a ring that is being torn down, or a thread that hangs in a
- * read, may keep the open file description for a while. */
+/* Closing is not enough to unlock: a request that was abandoned keeps the open file description
+ * until the kernel has ended it. */
 void ps_backing_close(struct ps_backing *backing) {
   assert(backing != NULL && backing->file.fd >= 0);
   struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
