@@ -119,6 +119,7 @@ void ps_uring_kick(struct ps_uring *uring) {
   assert(uring != NULL);
   for (int i = 0; i < RETRIES && io_uring_sq_ready(&uring->ring) > 0; i++) {
     int result = io_uring_submit(&uring->ring);
+    assert(result != -EEXIST); /* another thread than the one that started the medium */
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) break;
     if (result == -EAGAIN || result == -EBUSY) break; /* the next poll kicks again */
   }

@@ -14,6 +14,7 @@ import os
 import platform
 import struct
 import sys
+from functools import partial
 
 PR_SET_NO_NEW_PRIVS = 38
 PR_SET_SECCOMP = 22
@@ -63,7 +64,7 @@ def main() -> None:
         except MediaError as error:
             print(error)
             continue
-        check_media(lambda spec=spec: Medium(spec), seed=1)
+        check_media(partial(Medium, spec), seed=1)
         with Medium(spec) as medium:
             assert medium.limits == limits
             before = medium.read(0, 4096)

@@ -31,8 +31,10 @@ CHAINS = [
     "powercut:seed=1|ram:size=2M",
     "powercut:seed=1,limit=256K|ram:size=2M",
     "powercut:limit=4K|file:{path},size=2M,create=1",
+    "powercut:limit=64K|file:{path},size=2M,create=1,depth=1",
     "powercut:limit=300K|file:{path},size=2M,create=1,engine=threads",
-    "stall:after=100000|error:rate=0|delay|powercut:limit=1M|model:{path},size=2M,create=1," + FLASH,
+    "stall:after=100000|error:rate=0|delay|powercut:limit=1M|model:{path},size=2M,create=1,"
+    + FLASH,
 ]
 
 

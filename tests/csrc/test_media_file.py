@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,11 @@ def test_another_process_is_refused_too(path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with Medium(f"file:{path},create=1,size=1M"):
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
         )
     assert done.returncode == 1
     assert f"{path} is in use by another target" in done.stderr
@@ -113,13 +118,13 @@ def test_new_file_is_sparse_and_private(path: Path) -> None:
 
 def test_descriptors_do_not_leak_into_children(path: Path) -> None:
     with Medium(f"stall|file:{path},create=1,size=64K"):
-        for name in os.listdir("/proc/self/fd"):
+        for entry in Path("/proc/self/fd").iterdir():
             try:
-                target = os.readlink(f"/proc/self/fd/{name}")
+                target = str(entry.readlink())
             except OSError:
                 continue
             if str(path) in target or "io_uring" in target or "event" in target:
-                assert fcntl.fcntl(int(name), fcntl.F_GETFD) & fcntl.FD_CLOEXEC, target
+                assert fcntl.fcntl(int(entry.name), fcntl.F_GETFD) & fcntl.FD_CLOEXEC, target
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -214,7 +219,11 @@ def confined(call: str, path: Path) -> str:
     program = Path(__file__).with_name("media_confined.py")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, program, call, path], capture_output=True, text=True, env=environment
+        [sys.executable, program, call, path],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -238,7 +247,7 @@ def test_block_device(path: Path) -> None:
     with loop_device(path) as device:
         for engine in ENGINES:
             check_media(
-                lambda engine=engine: Medium(f"file:{device},engine={engine}"),
+                partial(Medium, f"file:{device},engine={engine}"),
                 seed=random.randrange(1 << 32),
                 operations=100,
             )
@@ -285,8 +294,11 @@ def test_whole_depth_can_be_under_way_many_times(engine: str, path: Path) -> Non
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_closing_media_leaves_nothing(engine: str, path: Path) -> None:
+    def count(folder: str) -> int:
+        return sum(1 for _ in Path(folder).iterdir())
+
     def threads_and_descriptors() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+        return count("/proc/self/task"), count("/proc/self/fd")
 
     spec = f"delay|powercut|file:{path},create=1,size=1M,engine={engine}"
     Medium(spec).close()

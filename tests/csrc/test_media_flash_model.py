@@ -162,7 +162,8 @@ def test_a_late_caller_sees_the_same_times() -> None:
     kinds = [rng.choice([READ, WRITE, PREFETCH]) for _ in arrivals]
 
     def ends(*, often: bool) -> list[int]:
-        flash, found = Flash(bandwidth=5e8), {}
+        flash = Flash(bandwidth=5e8)
+        found: dict[int, int] = {}
         for now, op in zip(arrivals, kinds, strict=True):
             while often and flash.next_time() <= now:
                 found.update(flash.reap(flash.next_time()))

@@ -75,7 +75,10 @@ class Model:
 @pytest.mark.parametrize(
     "spec",
     [f"powercut:seed={{seed}}|{RAM}", "powercut:seed={seed},limit=64K|ram:size=1M"]
-    + ["powercut:seed={seed}|file:{path},create=1,size=1M,engine=" + each for each in ("uring", "threads")],
+    + [
+        "powercut:seed={seed}|file:{path},create=1,size=1M,engine=" + each
+        for each in ("uring", "threads")
+    ],
 )
 def test_synced_data_survives_every_cut_and_no_sector_is_made_up(spec: str, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
@@ -117,7 +120,9 @@ def outcomes(prepare: Callable[[Medium], None], length: int) -> list[bytes]:
 def test_unsynced_write_may_be_lost_kept_or_torn_by_sectors() -> None:
     found = outcomes(lambda medium: medium.write(0, b"a" * BLOCK), BLOCK)
     shares = [sum(sector != bytes(SECTOR) for sector in sectors(data)) for data in found]
-    assert all(sector in (bytes(SECTOR), b"a" * SECTOR) for data in found for sector in sectors(data))
+    assert all(
+        sector in (bytes(SECTOR), b"a" * SECTOR) for data in found for sector in sectors(data)
+    )
     assert 0 in shares
     assert 8 in shares
     assert sum(0 < share < 8 for share in shares) >= 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prestage.testing_media import Medium, MediaError
+from prestage.testing_media import MediaError, Medium
 
 FLASH = "seed=1,read_us=80,read_p99_us=300,write_us=20,bandwidth=1G,channels=4"
 
@@ -19,7 +19,7 @@ WRONG = [
     ("file", 5, "the path is empty; expected file:PATH"),
     ("file:", 6, "the path is empty; expected file:PATH"),
     ("file:,size=1M", 6, "the path is empty; expected file:PATH"),
-    ("file:a%2", 7, '"%2" is no escape; expected %2C for \',\', %7C for \'|\', %25 for \'%\''),
+    ("file:a%2", 7, "\"%2\" is no escape; expected %2C for ',', %7C for '|', %25 for '%'"),
     ("file:a%00b", 7, '"%00" is no escape; expected'),
     ("file:a%zz", 7, '"%zz" is no escape; expected'),
     ("ram:size", 5, '"size" is no option; expected KEY=VALUE'),
@@ -40,7 +40,11 @@ WRONG = [
     ("ram:size=1M|ram:size=1M", 12, '"ram" has nothing below it; expected the end of the spec'),
     ("stall", 6, 'nothing is below "stall"; expected "|" and a medium'),
     ("stall|", 7, 'unknown kind of medium ""'),
-    ("stal|ram:size=1M", 1, 'unknown wrapper "stal"; expected one of delay, error, stall, powercut'),
+    (
+        "stal|ram:size=1M",
+        1,
+        'unknown wrapper "stal"; expected one of delay, error, stall, powercut',
+    ),
     ("stall:after=x|ram:size=1M", 13, 'after="x" is no number; expected a whole number'),
     ("delay:read_us=3600000001|ram:size=1M", 15, "out of range; expected 0 to 3600000000"),
     ("error:op=both|ram:size=1M", 10, 'op="both" is unknown; expected one of any, read, write, sy'),
@@ -51,7 +55,11 @@ WRONG = [
     ("error:rate=nan|ram:size=1M", 12, 'rate="nan" is no number; expected a decimal number'),
     ("powercut:limit=1K|ram:size=1M", 16, "limit=1K is out of range; expected 4096 to"),
     ("powercut:limit=1T|ram:size=1M", 16, "limit=1T is out of range; expected 4096 to 687194767"),
-    ("file:{path}", 6, "{path} does not exist; expected a file or block device (or create=1 and si"),
+    (
+        "file:{path}",
+        6,
+        "{path} does not exist; expected a file or block device (or create=1 and si",
+    ),
     ("file:{path},create=1", 6, "{path} does not exist and create=1 has no size; expected size=BY"),
     ("file:{path},create=yes", 0, 'create="yes" is unknown; expected one of 0, 1'),
     ("file:{path},create=1,size=1000", 0, "size 1000 of {path} is no multiple of its block size;"),
@@ -62,7 +70,11 @@ WRONG = [
     ("file:/proc", 6, "/proc is a directory; expected a regular file or block device"),
     ("file:{fifo}", 6, "{fifo} is a pipe; expected a regular file or block device"),
     ("file:{empty}", 6, "{empty} is empty; expected size=BYTES to give it a size"),
-    ("file:{large},size=1M", 0, "size=1048576 is smaller than {large}; expected at least its 20971"),
+    (
+        "file:{large},size=1M",
+        0,
+        "size=1048576 is smaller than {large}; expected at least its 20971",
+    ),
     ("file:{odd}", 6, "size 700 of {odd} is no multiple of its block size; expected a multiple of"),
     ("model:{path},create=1,size=1M", 1, 'option "seed" is missing; expected seed=... after "mod'),
     (
@@ -76,6 +88,10 @@ WRONG = [
 ]
 
 
+def count_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
 @pytest.mark.parametrize(("spec", "at", "text"), WRONG, ids=[each[0] or "empty" for each in WRONG])
 def test_wrong_spec_is_refused(spec: str, at: int, text: str, tmp_path: Path) -> None:
     places = {name: tmp_path / name for name in ("path", "fifo", "empty", "large", "odd")}
@@ -84,7 +100,7 @@ def test_wrong_spec_is_refused(spec: str, at: int, text: str, tmp_path: Path) ->
     places["large"].write_bytes(bytes(2 << 20))
     places["odd"].write_bytes(bytes(700))
     spec, text = spec.format(**places), text.format(**places)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = count_descriptors()
     with pytest.raises(MediaError) as caught:
         Medium(spec)
     said = str(caught.value)
@@ -92,7 +108,7 @@ def test_wrong_spec_is_refused(spec: str, at: int, text: str, tmp_path: Path) ->
     assert text in said
     if at:
         assert f"at byte {at}: " in said
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert count_descriptors() == descriptors
     assert not places["path"].exists()
     assert places["large"].stat().st_size == 2 << 20
 
@@ -140,7 +156,21 @@ def test_random_specs_never_crash(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")
     rng = random.Random(seed)
-    words = ["ram", "file", "delay", "powercut", "error", ":", ",", "|", "=", "%", "size", "1M", "9"]
+    words = [
+        "ram",
+        "file",
+        "delay",
+        "powercut",
+        "error",
+        ":",
+        ",",
+        "|",
+        "=",
+        "%",
+        "size",
+        "1M",
+        "9",
+    ]
     words += ["op", "rate", "0.5", "after", str(tmp_path), "create", "seed", "\x01", "é"]
     for _ in range(3000):
         spec = "".join(rng.choices(words, k=rng.randint(0, 14)))

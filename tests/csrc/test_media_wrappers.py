@@ -61,15 +61,16 @@ def test_delays_run_side_by_side() -> None:
 def test_nothing_ends_before_its_time_and_all_end_at_it() -> None:
     with Medium(f"delay:read_us=3000000,write_us=1000000|{RAM}") as medium:
         start = time.monotonic_ns()
-        read, write = medium.submit(READ, 0, BLOCK), medium.submit(WRITE, BLOCK, data=bytes(BLOCK))
+        requests = [medium.submit(READ, 0, BLOCK), medium.submit(WRITE, BLOCK, data=bytes(BLOCK))]
         medium.kick()
         medium.poll(start)
-        medium.poll(start + 999_999_999)
-        assert not read.is_done and not write.is_done
-        medium.poll(start + 2_000_000_000)
-        assert write.is_done and not read.is_done
-        medium.poll(start + 4_000_000_000)
-        assert read.is_done
+        for later_ns, ended in [
+            (999_999_999, [False, False]),
+            (2_000_000_000, [False, True]),
+            (4_000_000_000, [True, True]),
+        ]:
+            medium.poll(start + later_ns)
+            assert [each.is_done for each in requests] == ended
 
 
 def seeded_order(seed: int) -> list[int]:
@@ -105,7 +106,11 @@ def test_delay_can_be_set_while_open() -> None:
 
 
 def test_error_hits_only_its_operation() -> None:
-    for op, hit in [("read", {READ, PREFETCH}), ("write", {WRITE, DISCARD, ZERO}), ("sync", {SYNC})]:
+    for op, hit in [
+        ("read", {READ, PREFETCH}),
+        ("write", {WRITE, DISCARD, ZERO}),
+        ("sync", {SYNC}),
+    ]:
         with Medium(f"error:op={op},errno=ENOSPC|{RAM}") as medium:
             for each in range(READ, PREFETCH + 1):
                 assert take(medium, each) == (errno.ENOSPC if each in hit else 0)
