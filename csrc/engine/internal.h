@@ -343,6 +343,8 @@ void ps_r2t_write(struct ps_engine *engine, uint32_t slot);
 void ps_host_complete(struct ps_engine *engine, uint32_t slot);
 /* Queue the next H2CData of a slot, if an R2T asks for one. */
 void ps_h2c_data_write(struct ps_engine *engine, uint32_t slot);
+/* The slot's capsule or H2CData has left: on to the next, if an R2T asks for more. */
+void ps_h2c_data_sent(struct ps_engine *engine, uint32_t slot);
 /* A queued PDU of a host's slot has left. */
 void ps_host_sent(struct ps_engine *engine, uint32_t slot);
 
