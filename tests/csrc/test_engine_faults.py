@@ -1,4 +1,4 @@
-"""Fatal faults of the peer: which fatal error status, which information, and that all ends there."""
+"""Fatal faults of the peer: which fatal error status and information, and that all ends there."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from engine_support import (
     target,
     term_req,
 )
+
 from prestage._engine import lib
 
 X = b"x" * 4096
@@ -307,7 +308,9 @@ def test_a_caller_may_terminate_once() -> None:
     engine = target()
     lib.ps_engine_terminate(engine.engine, 2, 99)
     lib.ps_engine_terminate(engine.engine, 1, 1)
-    assert [(e.kind, e.fes, e.fei, e.from_peer) for e in engine.events()] == [(TERMINATED, 2, 99, 0)]
+    assert [(e.kind, e.fes, e.fei, e.from_peer) for e in engine.events()] == [
+        (TERMINATED, 2, 99, 0)
+    ]
     stream = engine.output(step=5)
     assert stream == common(C2H_TERM, 0, 24, 0, 24) + struct.pack("<HI10x", 2, 99)
 
@@ -323,7 +326,9 @@ def test_what_was_queued_is_sent_before_the_termreq() -> None:
 
 def test_after_the_end_an_answer_only_frees_its_slot() -> None:
     engine = target()
-    events = engine.feed([command(sqe(1, length=100)), command(sqe(2, length=100)), command(sqe(3))])
+    events = engine.feed(
+        [command(sqe(1, length=100)), command(sqe(2, length=100)), command(sqe(3))]
+    )
     engine.take(events[0].slot, [100])
     engine.iovecs()
     engine.take(events[1].slot, [100])

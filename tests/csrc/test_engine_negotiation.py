@@ -21,6 +21,7 @@ from engine_support import (
     sqe,
     target,
 )
+
 from prestage._engine import ffi, lib
 
 
@@ -106,9 +107,7 @@ def test_half_an_icreq_says_nothing() -> None:
         (icreq() + icreq(), 2, 0),
     ],
 )
-def test_a_wrong_first_pdu_is_answered_by_a_c2htermreq(
-    request_: bytes, fes: int, fei: int
-) -> None:
+def test_a_wrong_first_pdu_is_answered_by_a_c2htermreq(request_: bytes, fes: int, fei: int) -> None:
     engine = Engine()
     events = engine.feed([request_ + icreq() + command(sqe(1))])
     assert events[-1].kind == TERMINATED
@@ -128,9 +127,9 @@ def test_the_icresp_comes_before_the_term_for_a_second_icreq() -> None:
 def test_a_host_asks_for_what_it_was_configured_with() -> None:
     engine = Engine(role=1, digests=2, max_r2t=3, data_alignment=5)
     (request,) = parse(engine.output())
-    assert request.header == struct.pack(
-        "<BBBBIHBBI", ICREQ, 0, 128, 0, 128, 0, 5, 2, 3
-    ).ljust(128, b"\0")
+    assert request.header == struct.pack("<BBBBIHBBI", ICREQ, 0, 128, 0, 128, 0, 5, 2, 3).ljust(
+        128, b"\0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,9 +148,7 @@ def test_a_host_asks_for_what_it_was_configured_with() -> None:
         (icresp(digests=1) * 2, 2, 0),
     ],
 )
-def test_a_host_refuses_an_icresp_it_cannot_live_with(
-    response: bytes, fes: int, fei: int
-) -> None:
+def test_a_host_refuses_an_icresp_it_cannot_live_with(response: bytes, fes: int, fei: int) -> None:
     engine = Engine(role=1, digests=1)
     engine.output()
     events = engine.feed([response])
@@ -193,7 +190,5 @@ def test_a_configuration_out_of_range_is_refused(change: dict[str, int]) -> None
 
 
 def test_an_engine_needs_little_memory() -> None:
-    config = ffi.new(
-        "struct ps_engine_config *", {"slot_count": 4096, "max_h2c_data": 4096}
-    )
+    config = ffi.new("struct ps_engine_config *", {"slot_count": 4096, "max_h2c_data": 4096})
     assert lib.ps_engine_size(config) <= 4096 * (320 + 8) + 1024
