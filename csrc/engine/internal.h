@@ -128,12 +128,13 @@ enum ps_limit {
   PS_TERM_SIZE_MAX = 152,   /* TCP 1.0, 3.6.2.4: 24 bytes and 128 of the PDU at fault */
   PS_HEADER_SIZE_MAX = 128, /* ICReq */
   PS_SLOT_COUNT_MAX = 4096,
-  PS_ALIGNMENT_MAX = 31,       /* HPDA, CPDA */
-  PS_H2C_DATA_MIN = 4096,      /* MAXH2CDATA at least */
-  PS_SKIP_MAX = 1 << 20,       /* in-capsule data over the queue's limit, yet skipped */
-  PS_PLEN_MAX = 16 << 20,      /* of a PDU sent to a target */
-  PS_R2T_MAX = 3,              /* MAXR2T a host may ask, 0-based */
-  PS_R2T_RING = PS_R2T_MAX + 2 /* one more is tolerated: see r2t.c */
+  PS_ALIGNMENT_MAX = 31,          /* HPDA, CPDA */
+  PS_H2C_DATA_MIN = 4096,         /* MAXH2CDATA at least (TCP 1.0, 3.6.2.3) */
+  PS_H2C_DATA_MAX = 16 << 20,     /* and at most, here */
+  PS_SKIP_MAX = 1 << 20,          /* in-capsule data over the queue's limit, yet skipped */
+  PS_PLEN_MAX = (16 << 20) + 128, /* of a PDU sent to a target */
+  PS_R2T_MAX = 3,                 /* MAXR2T a host may ask, 0-based */
+  PS_R2T_RING = PS_R2T_MAX + 2    /* one more is tolerated: see r2t.c */
 };
 
 /* ---- state ---- */

@@ -98,7 +98,7 @@ CAPSULE_FAULTS: dict[str, tuple[int, bytes, int, int]] = {
     "PLEN 0": (0, command(sqe(1), plen=0), 1, 4),
     "PLEN 72 with digest": (1, command(sqe(1), digests=1, plen=72), 1, 4),
     "PLEN FFFFFFFFh": (0, command(sqe(1), plen=0xFFFFFFFF, pdo=72), 1, 4),
-    "PLEN over 16 MiB": (0, command(sqe(1), plen=(16 << 20) + 1, pdo=72), 1, 4),
+    "PLEN over 16 MiB": (0, command(sqe(1), plen=(16 << 20) + 129, pdo=72), 1, 4),
     "header digest": (1, command(sqe(1), digests=1, header_digest_xor=1), 3, -1),
     "header digest, first bit": (3, command(sqe(1), digests=3, header_digest_xor=1 << 31), 3, -1),
     "data missing": (0, command(sqe(1, sgl=1, length=4096)), 1, 4),

@@ -176,6 +176,7 @@ def test_a_host_cannot_submit_before_the_negotiation_or_after_the_end() -> None:
         {"max_h2c_data": 4095},
         {"max_h2c_data": 4098},
         {"max_h2c_data": 0},
+        {"max_h2c_data": (16 << 20) + 4},
         {"digests": 4},
         {"role": 1, "max_r2t": 4},
         {"role": 1, "data_alignment": 32},
