@@ -172,6 +172,24 @@ def test_faulty_host_data_ends_the_connection(name: str) -> None:
     check_ended(engine, event, fes, fei, pdu)
 
 
+@pytest.mark.parametrize(
+    ("pdu", "shown"),
+    [
+        (command(sqe(1), hlen=64), 8),
+        (common(0x55, 0, 72, 0, 72) + b"\0" * 64, 8),
+        (command(sqe(1, sgl=1, length=4095), X), 72),
+        (h2c_data(1, 60000, 0, X), 24),
+        (icreq(pfv=1), 128),
+        (icreq(plen=136), 8),
+    ],
+)
+def test_a_termreq_shows_the_header_as_far_as_it_was_read(pdu: bytes, shown: int) -> None:
+    engine = Engine() if pdu[0] == ICREQ else target()
+    engine.feed([pdu])
+    (term,) = parse(engine.output())
+    assert term.data == pdu[:shown]
+
+
 def test_host_data_over_maxh2cdata_breaks_the_limit() -> None:
     engine, tag = write(length=8192, max_h2c_data=4096)
     pdu = h2c_data(1, tag, 0, X + b"x", flags=0)
