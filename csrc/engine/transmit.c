@@ -51,6 +51,7 @@ static size_t list_slot(const struct ps_engine *engine, struct slot *slot, struc
                         size_t most) {
   size_t count = 0;
   uint32_t offset = slot->part_offset;
+  assert(slot->part_end <= PART_END);
   for (uint32_t part = slot->part; part < slot->part_end && count < most; part++) {
     if (part == PART_DATA) {
       if (slot->data_left > 0) {
@@ -93,6 +94,7 @@ static size_t pass_fixed(uint8_t *sent, uint8_t size, size_t most) {
 /* Passes up to `size` bytes of the slot and any parts that are empty by then. */
 static size_t pass_slot(struct slot *slot, size_t size) {
   size_t passed = 0;
+  assert(slot->part_end <= PART_END);
   while (slot->part < slot->part_end) {
     size_t rest = size - passed;
     if (slot->part == PART_DATA) {
