@@ -139,21 +139,25 @@ def built(variant: str, folder: str, *names: str) -> list[Path]:
     return [place / name for name in names]
 
 
-def test_programs() -> list[str]:
-    """Names of the C test programs, fuzzers left out."""
+FUZZ_TARGET = "\nint LLVMFuzzerTestOneInput("
+
+
+def programs_with(text: str) -> list[str]:
+    """Return the names of the C files of csrc/tests that contain `text`, as the Makefile does."""
     sources = (ROOT / "csrc" / "tests").glob("*.c")
-    return sorted(
-        path.stem
-        for path in sources
-        if not path.name.startswith("fuzz_") and "\nint main(" in path.read_text("utf-8")
-    )
+    return sorted(path.stem for path in sources if text in path.read_text("utf-8"))
+
+
+def test_programs() -> list[str]:
+    """Return the names of the C test programs, fuzz targets left out."""
+    return [name for name in programs_with("\nint main(") if name not in programs_with(FUZZ_TARGET)]
 
 
 def fuzzers() -> list[str]:
-    """Names of the fuzz targets. At least one must be there."""
-    names = sorted(path.stem for path in (ROOT / "csrc" / "tests").glob("fuzz_*.c"))
+    """Return the names of the fuzz targets. At least one must be there."""
+    names = programs_with(FUZZ_TARGET)
     if not names:
-        raise StageError("csrc/tests has no fuzz_*.c: nothing would be fuzzed")
+        raise StageError("csrc/tests has no fuzz target: nothing would be fuzzed")
     return names
 
 
@@ -215,21 +219,23 @@ def fuzz(shell: Shell, seconds: int) -> None:
     make(shell, "fuzz", "fuzzers")
     names = fuzzers()
     for name, program in zip(names, built("fuzz", "tests", *names), strict=True):
-        place = BUILD / "fuzz" / name
-        corpus, findings = place / "corpus", place / "findings"
-        corpus.mkdir(parents=True, exist_ok=True)
-        findings.mkdir(exist_ok=True)
-        seeds = [path for path in [ROOT / "csrc" / "tests" / "fuzz" / name] if path.is_dir()]
+        corpus, findings = (BUILD / "fuzz" / name / part for part in ("corpus", "findings"))
+        findings.mkdir(parents=True, exist_ok=True)
+        if not corpus.is_dir():
+            corpus.mkdir()
+            maker = ROOT / "csrc" / "tests" / "fuzz_corpus.py"
+            if maker.is_file():
+                shell.call(PYTHON, maker, corpus)
         shell.call(
             program,
             f"-max_total_time={max(1, seconds // len(names))}",
+            "-max_len=4096",
             "-timeout=10",
             "-rss_limit_mb=2048",
             "-print_final_stats=1",
             f"-seed={random.randrange(1, 1 << 31)}",
             f"-artifact_prefix={findings}/",
             corpus,
-            *seeds,
             timeout_s=seconds + 120,
         )
 
