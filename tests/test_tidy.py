@@ -37,7 +37,17 @@ CODE_SUFFIXES = {".c", ".h", ".py", ".pyi"}
 
 def listed_files() -> list[Path]:
     """Return what git tracks, or would add, relative to the checkout; links are left out."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    # A checkout may belong to another user than the one who tests it.
+    command = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
     names = sorted(name for name in output.decode().split("\0") if name)
     paths = [Path(name) for name in names]
