@@ -43,7 +43,7 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
         "#include <sys/uio.h>\n" + "".join(f'#include "{header}"\n' for header in headers),
         sources=sources(*folders),
         libraries=libraries,
-        # -iquote: our headers must not stand in for those of the C library.
+        # -iquote, for <sched.h> of the C library must not be found here.
         extra_compile_args=["-iquote", "csrc", *WARNINGS, "-O2", "-g", *extra],
         extra_link_args=extra,
         py_limited_api=True,
