@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import select
 import time
 from collections.abc import Callable
 
 from nvme_tcp import commands as nvme
 from nvme_tcp.commands import Completion
-from nvme_tcp.queue import Queue
+from nvme_tcp.queue import Queue, ready_queues
 
 from .model import ZERO, BlockModel
 
@@ -207,13 +206,7 @@ class Traffic:
 
     def _take(self, wait_s: float) -> None:
         """Work on the PDUs that are there, in the order of a random choice of queues."""
-        buffered = [queue for queue in self.queues if queue.connection.has_pdu]
-        if not buffered:
-            sockets = {queue.connection.socket: queue for queue in self.queues if queue.in_flight}
-            if not sockets:
-                return
-            readable = select.select(list(sockets), [], [], wait_s)[0]
-            buffered = [sockets[socket] for socket in readable]
+        buffered = ready_queues(self.queues, wait_s)
         self.rng.shuffle(buffered)
         for queue in buffered:
             queue.pump(10.0)
