@@ -51,8 +51,9 @@ static size_t list_slot(const struct ps_engine *engine, struct slot *slot, struc
                         size_t most) {
   size_t count = 0;
   uint32_t offset = slot->part_offset;
-  assert(slot->part_end <= PART_END);
-  for (uint32_t part = slot->part; part < slot->part_end && count < most; part++) {
+  uint32_t end = slot->part_end;
+  assert(end <= PART_END);
+  for (uint32_t part = slot->part; part < end && count < most; part++) {
     if (part == PART_DATA) {
       if (slot->data_left > 0) {
         count += ps_cursor_list(&slot->data, slot->data_left, iov + count, most - count);
