@@ -43,7 +43,9 @@ def fresh_seed() -> int:
 def check_passed(done: subprocess.CompletedProcess[str], seed: int, runs: int) -> None:
     """Fail with the seed unless all runs passed and did what they are for."""
     assert done.returncode == 0, f"first seed {seed}: {done.stdout}{done.stderr}"
-    found = re.search(r"(\d+) power cuts, (\d+) reads .* (\d+) writes .* (\d+) flushes", done.stdout)
+    found = re.search(
+        r"(\d+) power cuts, (\d+) reads .* (\d+) writes .* (\d+) flushes", done.stdout
+    )
     assert found is not None, done.stdout
     cuts, reads, writes, flushes = map(int, found.groups())
     assert cuts >= 2 * runs
