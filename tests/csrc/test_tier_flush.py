@@ -333,7 +333,7 @@ def test_a_flush_of_a_range_is_not_done_while_one_of_its_writes_has_failed() -> 
 
 
 def test_a_flush_of_a_range_is_not_done_by_writes_that_a_failed_sync_undid() -> None:
-    tier = Tier(frames=16)
+    tier = Tier(frames=32)
     dirty(tier, 0, 1)
     other, who = waiter(), waiter()
     assert tier.flush(who, 0, 2 * SLOT) == WAIT
