@@ -189,9 +189,7 @@ class Tier:
     ) -> int:
         """Return the result of ps_tier_flush."""
         self.waiters.append(who)
-        result: int = lib.ps_tier_flush(
-            self.tier, self.now_ns, volume, offset, length, sync, who
-        )
+        result: int = lib.ps_tier_flush(self.tier, self.now_ns, volume, offset, length, sync, who)
         self.check()
         return result
 

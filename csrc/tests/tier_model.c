@@ -23,6 +23,7 @@ enum {
   COMMANDS = 12,
   HISTORY = 48,
   LIVES = 3,
+  MOST_OTHERS = 3,
   EXTENT_BLOCKS = SLOT / 512
 };
 
@@ -34,15 +35,17 @@ struct history {
 };
 
 enum kind { KIND_READ, KIND_WRITE, KIND_ZERO, KIND_FLUSH, KIND_COUNT };
-enum stage { IDLE, RESERVING, FRAME, RECEIVING, CHANGING, FLUSHING, HOLDING };
+enum stage { IDLE, RESERVING, OTHERS, FRAME, RECEIVING, CHANGING, FLUSHING, HOLDING };
 
 struct command {
   struct ps_tier_waiter waiter;
   enum kind kind;
   enum stage stage;
   bool is_ready; /* to be called: just begun, or woken */
-  bool once, through, sync, is_reserved, has_flushed;
+  bool once, through, sync, has_flushed;
   uint32_t volume, frame;
+  uint32_t reserved; /* frames: its own, and others that it holds all the time */
+  uint32_t others[MOST_OTHERS], other_count;
   uint64_t offset;
   uint64_t length;
   uint64_t flush_sequence;
@@ -156,7 +159,10 @@ static void end_command(struct command *command, bool is_failed) {
   } else {
     model.done[command->kind]++;
   }
-  if (command->is_reserved) ps_tier_unreserve(model.tier, 1);
+  for (uint32_t i = 0; i < command->other_count; i++) {
+    ps_tier_release(model.tier, model.now_ns, command->others[i]);
+  }
+  if (command->stage > RESERVING) ps_tier_unreserve(model.tier, command->reserved);
   memset(command, 0, sizeof(*command));
 }
 
@@ -265,16 +271,29 @@ static void read_stage(struct command *command) {
   command->stage = HOLDING;
 }
 
+/* A command of several extents: it holds a frame for each. */
+static void others_stage(struct command *command) {
+  if (command->other_count + 1 >= command->reserved) {
+    command->stage = command->kind == KIND_WRITE ? FRAME : CHANGING;
+    return;
+  }
+  uint32_t *frame = &command->others[command->other_count];
+  int result = ps_tier_fresh(model.tier, model.now_ns, &command->waiter, frame);
+  command->is_ready = result == PS_TIER_DONE;
+  if (result == PS_TIER_DONE) command->other_count++;
+}
+
 static void step_command(struct command *command) {
   int result;
   switch (command->stage) {
     case RESERVING:
-      result = ps_tier_reserve(model.tier, 1, &command->waiter);
+      result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);
       command->is_ready = result == PS_TIER_DONE;
-      if (result == PS_TIER_ERROR) model_fail("a reservation of one frame failed", 0, 0);
-      if (result == PS_TIER_WAIT) return;
-      command->is_reserved = true;
-      command->stage = command->kind == KIND_WRITE ? FRAME : CHANGING;
+      if (result == PS_TIER_ERROR) model_fail("a reservation failed", command->reserved, 0);
+      if (result == PS_TIER_DONE) command->stage = OTHERS;
+      return;
+    case OTHERS:
+      others_stage(command);
       return;
     case FRAME:
       result = ps_tier_fresh(model.tier, model.now_ns, &command->waiter, &command->frame);
@@ -334,12 +353,15 @@ static void begin_command(struct command *command) {
                   : kind < 88 ? KIND_ZERO
                               : KIND_FLUSH;
   command->stage = RESERVING;
+  uint32_t budget = ps_tier_budget(model.tier);
+  command->reserved = 1 + below(budget < 1 + MOST_OTHERS ? budget : 1 + MOST_OTHERS);
   command->once = chance(10);
   command->through = chance(20);
   command->sync = chance(70);
   command->is_ready = true;
   if (command->kind != KIND_FLUSH) return;
   command->stage = FLUSHING;
+  command->reserved = 0;
   if (chance(60)) {
     command->offset = 0;
     command->length = UINT64_MAX;
@@ -456,27 +478,27 @@ static void change_errors(void) {
 static void step(void) {
   struct command *command = &model.commands[below(COMMANDS)];
   uint32_t what = below(1000);
-  if (what < 300) {
+  if (what < 350) {
     if (command->stage == IDLE) {
       begin_command(command);
     } else if (command->is_ready) {
       step_command(command);
     }
-  } else if (what < 500) {
+  } else if (what < 600) {
     if (command->is_ready) step_command(command);
-  } else if (what < 700) {
+  } else if (what < 760) {
     (void)issue_one();
-  } else if (what < 900) {
+  } else if (what < 910) {
     end_one();
   } else if (what < 940) {
     hydrate();
-  } else if (what < 985) {
+  } else if (what < 988) {
     model.now_ns += (uint64_t)below(chance(10) ? 3000 : 20) * 1000000;
-  } else if (what < 990) {
+  } else if (what < 991) {
     if (command->stage != IDLE) abort_command(command);
-  } else if (what < 996) {
+  } else if (what < 997) {
     change_errors();
-  } else {
+  } else if (chance(30)) {
     resize();
   }
 }

@@ -8,13 +8,17 @@
 
 static uint32_t make_fill(struct ps_tier *tier, uint32_t index, uint16_t run, bool demand) {
   struct extent *extent = &tier->extents[index];
-  uint32_t number = tier->fill_free;
+  uint32_t number = tier->fill_free != NONE ? tier->fill_free : tier->fills_used;
   /* FILLS_PER_FRAME runs of 16 units in every frame: they cannot run out, for the units of a run
    * are filled into a frame once. */
-  assert(number != NONE && run != 0 && extent->frame != NONE);
+  assert(number < tier->fill_count && run != 0 && extent->frame != NONE);
   struct op *op = &tier->ops[number];
   assert(op->state == OP_FREE && op->waiters.first == NULL);
-  tier->fill_free = op->next;
+  if (tier->fill_free == NONE) {
+    tier->fills_used++; /* never used before: memory that was not touched either */
+  } else {
+    tier->fill_free = op->next;
+  }
   op->kind = PS_TIER_READ;
   op->state = OP_PENDING;
   op->demand = demand;
@@ -94,7 +98,8 @@ bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, ui
     uint32_t frame = tier_get_frame(tier, waiter);
     if (frame == NONE) return false;
     if (index == NONE) {
-      index = tier_track(tier, span->volume, span->number, tenant, once ? CLASS_ONCE : CLASS_READ);
+      index = tier_track(tier, span->volume, span->number, tenant,
+                         once ? CLASS_ONCE : (waiter == NULL ? CLASS_HYDRATED : CLASS_READ));
       tier->extents[index].once = once;
     }
     tier_set_frame(tier, index, frame);

@@ -162,7 +162,8 @@ struct ps_tier {
 
   struct op *ops;
   uint32_t fill_count, op_count;
-  uint32_t fill_free, write_free, writes_in_use;
+  uint32_t fill_free, fills_used; /* fills from fills_used on were never used */
+  uint32_t write_free, writes_in_use;
   struct list demand_fills, other_fills, next_runs; /* pending operations */
 
   struct volume *volumes;

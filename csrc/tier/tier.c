@@ -48,10 +48,12 @@ static void init_free_lists(struct ps_tier *tier) {
   }
   tier->frames[config->frame_count - 1].next_free = NONE;
   tier->frames_free = config->frame_count;
-  for (uint32_t i = 0; i < tier->op_count; i++) tier->ops[i].next = i + 1;
-  tier->ops[tier->fill_count - 1].next = NONE;
-  tier->ops[tier->fill_count + WRITE_OPS - 1].next = NONE;
-  tier->write_free = write_base(tier);
+  tier->fill_free = NONE;
+  tier->write_free = NONE;
+  for (uint32_t i = write_base(tier) + WRITE_OPS; i > write_base(tier); i--) {
+    tier->ops[i - 1].next = tier->write_free;
+    tier->write_free = i - 1;
+  }
 }
 
 static void init_lists(struct ps_tier *tier) {

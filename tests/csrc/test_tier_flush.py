@@ -315,6 +315,43 @@ def test_a_failed_sync_makes_everything_unsynced_dirty_again() -> None:
     assert tier.flush(first) == DONE
 
 
+def test_a_flush_of_a_range_is_not_done_while_one_of_its_writes_has_failed() -> None:
+    tier = Tier(frames=16)
+    dirty(tier, 0, 1)
+    who = waiter()
+    assert tier.flush(who, 0, 2 * SLOT) == WAIT
+    first, second = tier.actions()
+    tier.end(first, EIO)
+    tier.end(second)
+    assert tier.woken() == [who]
+    assert tier.flush(who, 0, 2 * SLOT) == WAIT, "the failed write is tried again at once"
+    (again,) = tier.actions()
+    assert again.offset == first.offset
+    tier.end(again, EIO)
+    assert tier.woken() == [who]
+    assert tier.flush(who, 0, 2 * SLOT) == ERROR
+
+
+def test_a_flush_of_a_range_is_not_done_by_writes_that_a_failed_sync_undid() -> None:
+    tier = Tier(frames=32)
+    dirty(tier, 0, 1)
+    other, who = waiter(), waiter()
+    assert tier.flush(who, 0, 2 * SLOT) == WAIT
+    first, second = tier.actions()
+    tier.end(first)
+    assert tier.flush(other, 0, UNIT) == WAIT
+    (sync,) = tier.actions()
+    tier.end(sync, EIO)  # what `first` wrote may be lost
+    tier.end(second)
+    assert set(tier.woken()) == {other, who}
+    assert tier.flush(who, 0, 2 * SLOT) == WAIT
+    assert ops(tier.run()) == [WRITE]
+    assert tier.woken() == [who]
+    assert tier.flush(who, 0, 2 * SLOT) == WAIT
+    assert ops(tier.run()) == [SYNC]
+    assert tier.flush(who, 0, 2 * SLOT) == DONE
+
+
 def test_a_flush_that_waits_for_writes_hears_of_a_failed_sync() -> None:
     tier = Tier(frames=16)
     dirty(tier, 0)
