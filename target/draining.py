@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from prestage.target.datapath import DoneNotice
 from prestage.target.errors import DataPathError
 from prestage.target.runtime import Runtime
 from prestage.target.subsystem import Namespace, Subsystem
+
+log = logging.getLogger("prestage.target")
 
 FLUSH_TRIES = 2
 """A flush also reports failures from before it; the second one tells how things stand now."""
@@ -66,6 +69,8 @@ async def _close_connections(runtime: Runtime, end: float) -> None:
     for connection in list(runtime.connections.values()):
         runtime.data_path.close(connection.id, False)
     await _until_closed(runtime, end)
+    if runtime.connections:
+        log.warning("%d connections have not closed", len(runtime.connections))
 
 
 async def _until_closed(runtime: Runtime, end: float) -> None:

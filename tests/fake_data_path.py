@@ -285,6 +285,7 @@ def connect_data(
     data = bytearray(1024)
     data[0:16] = host_id
     put(data, 16, 2, cntlid)
+    data[18:256] = b"\xa5" * 238  # Reserved: of no meaning to a target.
     for offset, name in ((256, subnqn), (512, hostnqn)):
         raw = name.encode() if isinstance(name, str) else name
         data[offset : offset + len(raw)] = raw

@@ -26,17 +26,22 @@ def genctr(host: Host) -> int:
 def nqns(page: Answered) -> list[str]:
     count = page.number(8, 8)
     names = [page.data[1024 * n + 256 : 1024 * n + 512] for n in range(1, count + 1)]
-    return [name.rstrip(b"\0").decode() for name in names]
+    found = [name.rstrip(b"\0").decode() for name in names]
+    assert found[0] == DISCOVERY, "the log begins with the subsystem that it is of"
+    return [name for name in found if name != DISCOVERY]
 
 
 def test_the_log_field_by_field(tmp_path: Path) -> None:
     async def main() -> None:
         settings = settings_in(tmp_path, subsystem(NQN), listeners=[LOOPBACK])
         async with Rig(settings) as rig:
-            page = discoverer(rig).log(0x70, 2048)
-            assert page.number(8, 8) == 1, "NUMREC"
+            page = discoverer(rig).log(0x70, 3072)
+            assert page.number(8, 8) == 2, "NUMREC"
             assert page.number(16, 2) == 0, "RECFMT"
-            entry = page.data[1024:]
+            itself, entry = page.data[1024:2048], page.data[2048:]
+            assert itself[2] == 3, "SUBTYPE: the current discovery subsystem"
+            assert itself[256:512] == DISCOVERY.encode().ljust(256, b"\0")
+            assert itself[512:768] == entry[512:768] and itself[32:64] == entry[32:64]
             assert entry[0] == 3, "TRTYPE: TCP"
             assert entry[1] == 1, "ADRFAM: IPv4"
             assert entry[2] == 2, "SUBTYPE: NVM subsystem"
@@ -59,7 +64,7 @@ def test_pieces_of_a_long_log_make_the_whole(tmp_path: Path) -> None:
         async with Rig(settings_in(tmp_path, *many, listeners=[LOOPBACK])) as rig:
             host = discoverer(rig)
             count = host.log(0x70, 1024, rae=1).number(8, 8)
-            assert count == 200
+            assert count == 201
             size = 1024 * (count + 1)
             whole = host.log(0x70, size, rae=1).data
             for step in (260, 1024, 4096):
@@ -145,7 +150,7 @@ def test_entries_and_header_agree_while_the_configuration_changes() -> None:
                 names = nqns(page)
                 assert seen.setdefault(page.number(0, 8), names) == names
                 assert len(names) == number + 1
-                assert not any(page.data[1024 * (len(names) + 1) :])
+                assert not any(page.data[1024 * (len(names) + 2) :])
                 await rig.target.add_subsystem(subsystem(f"{NQN}:{number}"))
             assert len(seen) == 20
 
@@ -181,7 +186,7 @@ def test_a_wildcard_is_never_reported_literally(tmp_path: Path) -> None:
             host = Host(rig, DISCOVERY)
             rig.runtime.connections[host.admin].local = ("::1", 4420)
             page = host.connect().enable().log(0x70, 2048)
-            assert page.number(8, 8) == 1
+            assert page.number(8, 8) == 2
             assert page.data[1024 + 1] == 2, "ADRFAM: IPv6"
             assert page.data[1024 + 512 : 1024 + 768] == b"::1".ljust(256)
 

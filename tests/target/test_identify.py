@@ -29,7 +29,7 @@ def test_identify_controller_field_by_field(tmp_path: Path) -> None:
             assert page.number(256, 2) == 0, "OACS"
             assert (page.data[258], page.data[259]) == (3, 3), "ACL, AERL"
             assert page.data[260] == 0b11, "FRMW"
-            assert page.data[261] == 0x27, "LPA"
+            assert page.data[261] == 0x07, "LPA"
             assert page.data[262] == 63, "ELPE"
             assert page.number(320, 2) == 5, "KAS: 500 ms"
             assert page.data[342] > 0 and page.data[343] == 1, "ANATT, ANACAP"
@@ -42,7 +42,7 @@ def test_identify_controller_field_by_field(tmp_path: Path) -> None:
             assert page.data[525] == 7, "VWC"
             assert page.number(526, 2) == page.number(528, 2) == page.number(532, 2) == 0
             assert page.number(534, 2) == 1, "OCFS: format 0"
-            assert page.number(536, 4) == 1, "SGLS"
+            assert page.number(536, 4) == 0x100001, "SGLS"
             assert page.number(540, 4) == 256, "MNAN"
             assert page.data[768:1024] == NQN.encode().ljust(256, b"\0")
             assert page.number(1792, 4) == (64 + 8192) // 16, "IOCCSZ"

@@ -120,6 +120,7 @@ def test_effects_log_supports_what_exists_and_freezes_nothing() -> None:
             assert set(io) == {0, 1, 2, 5, 8, 9, 0x0C, 0x19}
             assert all(entry & 1 for entry in (*admin.values(), *io.values())), "CSUPP"
             assert not any(entry >> 16 & 7 for entry in (*admin.values(), *io.values())), "CSE"
+            assert not any(entry & ~3 for entry in io.values()), "Linux logs anything else"
             assert {opcode for opcode, entry in io.items() if entry & 2} == {1, 8, 9, 0x19}
 
     run(main())
