@@ -175,7 +175,10 @@ class Service:
             # A stop that is cancelled half way can no longer tell what it lost, so it is left
             # alone: the process ends around it, and says what is not on the media now.
             self.gave_up = True
-            left = view.unflushed(target) or ["the target did not say that it had finished"]
+            left = []
+            with contextlib.suppress(TargetError):
+                left = view.unflushed(target)
+            left = left or ["the target did not say that it had finished"]
             return self._tell_stopped(False, left)
         report = stopping.result()
         return self._tell_stopped(report.clean, [str(item) for item in report.unflushed])

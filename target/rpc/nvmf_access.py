@@ -6,6 +6,7 @@ Every listener of this target serves every subsystem: one added "to a subsystem"
 from __future__ import annotations
 
 import errno
+import ipaddress
 
 from prestage.target.config_checks import address_fault, nqn_fault
 from prestage.target.rpc import view
@@ -58,7 +59,8 @@ def listener_settings(wanted: ListenAddress) -> ListenerSettings:
         raise invalid_parameters(
             f"listen_address.adrfam: found {quote(wanted.adrfam)}, expected {family}"
         )
-    return ListenerSettings(address=wanted.traddr, port=int(port))
+    # One address has many spellings; the target knows its listeners by the usual one.
+    return ListenerSettings(address=str(ipaddress.ip_address(wanted.traddr)), port=int(port))
 
 
 @method(AddListener)

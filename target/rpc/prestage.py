@@ -46,7 +46,7 @@ async def prestage_bdev_create(context: Context, params: BdevCreate) -> str:
         settings = convert(NamespaceSettings, data, "")
     except InvalidConfig as error:
         raise invalid_parameters(": ".join(error.problems[0])) from None
-    return context.bdevs.create(params.name, "prestage", settings, params.uuid).name
+    return (await context.bdevs.create(params.name, "prestage", settings, params.uuid)).name
 
 
 class BdevDelete(Params):

@@ -18,6 +18,7 @@ from fake_target import FakeTarget
 from rpc_tools import HOST, NQN, fake_settings
 
 from prestage.target.cli import main
+from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.server import ControlServer
@@ -100,6 +101,14 @@ def test_a_namespace_is_added_resized_and_removed(cli: Cli, tmp_path: Path) -> N
     assert list(cli.target.subsystems[0].namespaces) == [1]
     # Nothing is left behind that would keep the file or its name taken.
     assert cli.run("namespace", "add", f"{path},size=2M") == f"added namespace 2 to {NQN}\n"
+
+
+def test_a_relative_path_is_that_of_the_command_not_of_the_target(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli.run("namespace", "add", "d.img,size=2M")
+    assert cli.target.subsystems[0].namespaces[2].settings.path == f"{tmp_path}/d.img"
 
 
 def test_a_namespace_that_came_with_the_configuration_is_removed(cli: Cli) -> None:
@@ -234,6 +243,37 @@ def test_counters_are_aligned_and_have_units() -> None:
         "group",
         "  x  1",
     ]
+
+
+def test_counters_are_watched_until_interrupted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert main(["stats", "--watch", "2", "--json", "--control-socket", cli.path]) == 130
+    assert waits == [2.0, 2.0, 2.0]
+    assert len(cli.capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_terminal_gets_a_table_that_shows_every_name_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    table(("HOST", "[X]"), [("(any [host])", 1)], "none")
+    printed = capsys.readouterr().out
+    assert "(any [host])" in printed
+    assert "HOST" in printed
+
+
+def test_the_completion_of_a_shell_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--print-completion", "bash"])
+    assert caught.value.code == 0
+    assert "--ready-fd" in capsys.readouterr().out
 
 
 def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,13 +36,11 @@ def errors_of(text: str, tmp_path: Path) -> list[str]:
     return [line.removeprefix(f"{path}: ") for line in lines]
 
 
-def test_everything_that_can_be_configured_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "full.toml"
-    path.write_text(f"""
+FULL = """
 reactors = 2
 cpus = [0, 1]
-state_directory = "{tmp_path}"
-control_socket = "{tmp_path}/c.sock"
+state_directory = "/srv/x"
+control_socket = "/srv/x/c.sock"
 
 [[listeners]]
 address = "::1"
@@ -80,7 +78,7 @@ allow_any_host = true
 max_namespaces = 16
 
 [[subsystems.namespaces]]
-path = "{tmp_path}/d.img"
+path = "/srv/x/d.img"
 nsid = 3
 size = "1G"
 block = 512
@@ -96,61 +94,65 @@ write_policy = "through"
 read_only = true
 uuid = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 nguid = "6ba7b8109dad11d180b400c04fd430c8"
-""")
-    namespace = NamespaceSettings(
-        path=f"{tmp_path}/d.img",
-        nsid=3,
-        size=1 << 30,
-        block=512,
-        media="model",
-        media_options={
-            "seed": 1,
-            "read_us": 80,
-            "read_p99_us": 200.5,
-            "write_us": 20,
-            "bandwidth": "2G",
-            "channels": 8,
-        },
-        faults=["delay:read_us=100", "error:op=write,errno=ENOSPC,rate=0.5"],
-        write_policy="through",
-        read_only=True,
-        uuid="6ba7b810-9dad-11d1-80b4-00c04fd430c8",
-        nguid="6ba7b8109dad11d180b400c04fd430c8",
-    )
-    assert load_config(path) == TargetSettings(
-        listeners=[ListenerSettings(address="::1", port=0)],
-        subsystems=[
-            SubsystemSettings(
-                nqn="nqn.2026-11.com.example:a",
-                serial="S1",
-                model="M1",
-                hosts=["nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427"],
-                allow_any_host=True,
-                max_namespaces=16,
-                namespaces=[namespace],
-            )
-        ],
-        tier=TierSettings(
-            size=64 << 20, slot=32 << 10, dirty_percent=20, writeback_s=0.5, huge_pages=False
-        ),
-        limits=LimitSettings(
-            connections=10,
-            io_queues=4,
-            queue_depth=64,
-            max_transfer=256 << 10,
-            in_capsule=4096,
-            handshake_s=5.0,
-            stop_s=60.0,
-            discovery_keep_alive_s=90.0,
-        ),
-        transport=TransportSettings(
-            header_digest=False, data_digest=False, success=True, poll_us=50
-        ),
-        reactors=2,
-        cpus=[0, 1],
-        state_directory=str(tmp_path),
-        control_socket=f"{tmp_path}/c.sock",
-    )
+"""
+FULL_NAMESPACE = NamespaceSettings(
+    path="/srv/x/d.img",
+    nsid=3,
+    size=1 << 30,
+    block=512,
+    media="model",
+    media_options={
+        "seed": 1,
+        "read_us": 80,
+        "read_p99_us": 200.5,
+        "write_us": 20,
+        "bandwidth": "2G",
+        "channels": 8,
+    },
+    faults=["delay:read_us=100", "error:op=write,errno=ENOSPC,rate=0.5"],
+    write_policy="through",
+    read_only=True,
+    uuid="6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+    nguid="6ba7b8109dad11d180b400c04fd430c8",
+)
+FULL_SETTINGS = TargetSettings(
+    listeners=[ListenerSettings(address="::1", port=0)],
+    subsystems=[
+        SubsystemSettings(
+            nqn="nqn.2026-11.com.example:a",
+            serial="S1",
+            model="M1",
+            hosts=["nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427"],
+            allow_any_host=True,
+            max_namespaces=16,
+            namespaces=[FULL_NAMESPACE],
+        )
+    ],
+    tier=TierSettings(
+        size=64 << 20, slot=32 << 10, dirty_percent=20, writeback_s=0.5, huge_pages=False
+    ),
+    limits=LimitSettings(
+        connections=10,
+        io_queues=4,
+        queue_depth=64,
+        max_transfer=256 << 10,
+        in_capsule=4096,
+        handshake_s=5.0,
+        stop_s=60.0,
+        discovery_keep_alive_s=90.0,
+    ),
+    transport=TransportSettings(header_digest=False, data_digest=False, success=True, poll_us=50),
+    reactors=2,
+    cpus=[0, 1],
+    state_directory="/srv/x",
+    control_socket="/srv/x/c.sock",
+)
+
+
+def test_everything_that_can_be_configured_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "full.toml"
+    path.write_text(FULL)
+    assert load_config(path) == FULL_SETTINGS
 
 
 def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:

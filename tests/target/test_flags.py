@@ -174,7 +174,8 @@ def test_a_wrong_flag_is_named(flags: ServeFlags, message: str) -> None:
         ("ram:,size=1M,block=512,nsid=3,write=through,read_only",
          NamespaceSettings(media="ram", size=1 << 20, block=512, nsid=3, write_policy="through",
                            read_only=True)),
-        ("model:/tmp/a,size=1M,seed=7,read_us=90,read_p99_us=200,write_us=9,bandwidth=2G,channels=4",
+        (("model:/tmp/a,size=1M,seed=7,read_us=90,read_p99_us=200,write_us=9,bandwidth=2G,"
+         "channels=4"),
          NamespaceSettings(media="model", path="/tmp/a", size=1 << 20,
                            media_options={"seed": "7", "read_us": "90", "read_p99_us": "200",
                                           "write_us": "9", "bandwidth": "2G", "channels": "4"})),

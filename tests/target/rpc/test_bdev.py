@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rpc_tools import NQN, Rig
+
+from prestage.target.rpc.dispatch import handle
 
 
 @pytest.fixture
@@ -206,3 +210,28 @@ def test_the_framework_answers_as_tools_expect(rig: Rig) -> None:
     (thread,) = rig.call("thread_get_stats")["threads"]
     assert thread["name"] == "reactor_0"
     assert rig.call("prestage_get_stats")["core"]["commands"] == 5
+
+
+def test_a_saved_medium_has_the_size_that_it_has_now(rig: Rig) -> None:
+    rig.call("prestage_bdev_create", name="p", media="ram", size="1M", write_policy="through")
+    nsid = rig.call("nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": "p"})
+    rig.call("prestage_namespace_resize", nqn=NQN, nsid=nsid, size="2M")
+    calls = rig.call("framework_get_config", name="bdev")
+    (saved,) = [one for one in calls if one.get("params", {}).get("name") == "p"]
+    assert saved["params"]["size"] == 2 << 20
+
+
+def test_one_bdev_becomes_one_namespace_however_many_ask_at_once(rig: Rig) -> None:
+    rig.call("bdev_malloc_create", name="m", block_size=512, num_blocks=2048)
+    request = {"method": "nvmf_subsystem_add_ns", "id": 1}
+    request |= {"params": {"nqn": NQN, "namespace": {"bdev_name": "m"}}}
+    text = json.dumps(request).encode()
+
+    async def both() -> list[bytes | None]:
+        answers = await asyncio.gather(*(handle(rig.context, text) for _ in range(3)))
+        return [answer for answer, _ in answers]
+
+    answers = [json.loads(answer or b"") for answer in asyncio.run(both())]
+    assert sorted("result" in answer for answer in answers) == [False, False, True]
+    assert len(rig.target.subsystems[0].namespaces) == 2
+    assert {answer["error"]["code"] for answer in answers if "error" in answer} == {-16}

@@ -158,6 +158,9 @@ def test_an_ipv6_listener_is_added(rig: Rig) -> None:
     where = {"trtype": "TCP", "adrfam": "IPv6", "traddr": "::1", "trsvcid": 4420}
     rig.call("nvmf_subsystem_add_listener", nqn=NQN, listen_address=where)
     assert rig.target.listeners[-1] == ("::1", 4420)
+    where["traddr"] = "0:0:0::1"
+    rig.call("nvmf_subsystem_remove_listener", nqn=NQN, listen_address=where)
+    assert ("::1", 4420) not in rig.target.listeners
 
 
 @pytest.mark.parametrize(

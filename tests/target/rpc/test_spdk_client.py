@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from fake_target import FakeTarget
+from nvme_tcp.host import Controller
 from rpc_tools import NQN, fake_settings
 
+from prestage import testing
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.server import ControlServer
 from prestage.target.settings import DISCOVERY_NQN, TargetSettings
@@ -161,3 +163,25 @@ def test_a_saved_configuration_is_loaded_into_another_target(rpc: Rpc, empty: Rp
         empty.json("bdev_get_bdevs")[0]["driver_specific"]
         == (rpc.json("bdev_get_bdevs")[0]["driver_specific"])
     )
+
+
+def test_it_manages_the_real_target(tmp_path: Path) -> None:
+    image = tmp_path / "d.img"
+    image.write_bytes(bytes(4 << 20))
+    with testing.spawn_target() as target:
+        rpc = Rpc(FakeTarget(TargetSettings()), target.control_socket)
+        assert rpc.json("nvmf_get_subsystems")[1]["nqn"] == target.nqn
+        assert rpc.run("bdev_uring_create", str(image), "d", "4096") == "d\n"
+        rpc.run("nvmf_subsystem_add_ns", target.nqn, "d", "-n", "5")
+        namespaces = rpc.json("nvmf_get_subsystems", target.nqn)[0]["namespaces"]
+        assert [one["nsid"] for one in namespaces] == [1, 5]
+        with Controller((target.address, target.port), target.nqn) as controller:
+            controller.enable()
+            controller.add_queue().write(0, b"x" * 4096, 4096, nsid=5)
+        (row,) = rpc.json("bdev_get_iostat", "--names", "d")["bdevs"]
+        assert (row["num_write_ops"], row["bytes_written"]) == (1, 4096)
+        assert rpc.json("framework_get_reactors")["reactors"][0]["busy"] > 0
+        json.loads(rpc.run("save_config"))
+        rpc.run("bdev_uring_delete", "d")
+        assert target.terminate() == 0
+    assert image.read_bytes()[:4096] == b"x" * 4096
