@@ -69,6 +69,7 @@ static struct model {
   struct flying flying[MEDIUM_FLYING];
   uint32_t flying_count;
   uint32_t write_errors, read_errors, sync_errors; /* percent */
+  uint32_t resize_percent;
   bool is_draining;
   struct command commands[COMMANDS];
   uint64_t done[KIND_COUNT], failed[KIND_COUNT], cuts;
@@ -498,7 +499,7 @@ static void step(void) {
     if (command->stage != IDLE) abort_command(command);
   } else if (what < 997) {
     change_errors();
-  } else if (chance(30)) {
+  } else if (chance(model.resize_percent)) {
     resize();
   }
 }
@@ -612,6 +613,7 @@ static void run(uint64_t seed) {
   model.cuts = cuts;
   model.random.state = seed;
   model.volume_count = 1 + below(VOLUMES);
+  model.resize_percent = chance(30) ? 100 : 10;
   uint32_t frames = 4 + below(chance(50) ? 6 : FRAMES - 3);
   model.config = (struct ps_tier_config){.frame_count = frames,
                                          .slot_size = SLOT,
