@@ -321,6 +321,19 @@ def test_shrinking_wakes_flushes_of_what_is_gone() -> None:
     assert tier.flush(whole) == DONE
 
 
+def test_shrinking_within_an_extent_wakes_flushes_of_what_is_gone() -> None:
+    tier = Tier(size=SLOT)
+    tier.touch(0)
+    tier.write(2 * UNIT, b"d" * UNIT)
+    who = waiter()
+    assert tier.flush(who, 2 * UNIT, UNIT) == WAIT
+    assert lib.ps_tier_volume_resize(tier.tier, 0, UNIT) == 0
+    tier.check()
+    assert tier.woken() == [who]
+    assert tier.flush(who, 2 * UNIT, UNIT) == DONE
+    assert tier.resident(0) == 1
+
+
 def test_after_a_shrink_and_a_growth_reads_wait_for_the_write_that_was_under_way() -> None:
     tier = Tier(size=4 * SLOT, writeback_age_ns=0)
     tier.write(SLOT, b"d" * UNIT)
