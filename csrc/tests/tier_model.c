@@ -131,7 +131,8 @@ static void step(void) {
       step_command(command);
     }
   } else if (what < 600) {
-    if (command->is_ready) step_command(command);
+    /* Now and then one calls again that was not woken: it may, and loses its turn. */
+    if (command->is_ready || (command->stage != IDLE && chance(2))) step_command(command);
   } else if (what < 760) {
     (void)issue_one();
   } else if (what < 910) {

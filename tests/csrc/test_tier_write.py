@@ -373,10 +373,10 @@ def test_a_unit_that_a_growing_volume_completes_is_read_again() -> None:
     assert tier.read(0, 512, who)[0] == WAIT
     (short,) = tier.actions()
     assert lib.ps_tier_volume_resize(tier.tier, 0, SLOT) == 0
-    tier.medium.extend(bytes(SLOT - 512))
+    tier.medium.extend(b"g" * (SLOT - 512))
     tier.end(short)
     assert who in tier.woken()
-    assert tier.read_bytes(0) == b"m" * 512 + bytes(UNIT - 512)
+    assert tier.read_bytes(0) == b"m" * 512 + b"g" * (UNIT - 512)
 
 
 def test_the_cut_part_of_the_last_unit_is_zeros_after_growth() -> None:
