@@ -7,374 +7,20 @@
  * or in error, and power cuts end the tier's life three times. Every byte that is read must be
  * exactly what was last written; after a cut every block must hold what it held when a flush of it
  * that completed began, or something newer; all waiting must end; ps_tier_check holds after each
- * step. Prints the seed and exits 1 when anything is wrong.
+ * step. Prints the seed and aborts when anything is wrong.
  */
-#include <assert.h>
+#include "tier_model.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tier_medium.h"
-
-enum {
-  SLOT = 16384,
-  FRAMES = 32,
-  VOLUMES = 3,
-  COMMANDS = 12,
-  HISTORY = 48,
-  LIVES = 3,
-  MOST_OTHERS = 3,
-  EXTENT_BLOCKS = SLOT / 512
-};
-
-/* What a block was made to hold, in order. After a cut any of them from `first` on may be there. */
-struct history {
-  uint32_t data[HISTORY];
-  uint64_t sequence[HISTORY];
-  uint32_t length;
-};
-
-enum kind { KIND_READ, KIND_WRITE, KIND_ZERO, KIND_FLUSH, KIND_COUNT };
-enum stage { IDLE, RESERVING, OTHERS, FRAME, RECEIVING, CHANGING, FLUSHING, HOLDING };
-
-struct command {
-  struct ps_tier_waiter waiter;
-  enum kind kind;
-  enum stage stage;
-  bool is_ready; /* to be called: just begun, or woken */
-  bool once, through, sync, has_flushed;
-  uint32_t volume, frame;
-  uint32_t reserved; /* frames: its own, and others that it holds all the time */
-  uint32_t others[MOST_OTHERS], other_count;
-  uint64_t offset;
-  uint64_t length;
-  uint64_t flush_sequence;
-  uint64_t resizes;             /* of the volume, when the frame was pinned */
-  uint32_t data[EXTENT_BLOCKS]; /* of a write, or of what a read must keep seeing */
-};
-
-static struct model {
-  uint64_t seed;
-  struct random random;
-  struct ps_tier *tier;
-  struct ps_tier_config config;
-  uint64_t now_ns;
-  uint64_t sequence; /* of acknowledged changes */
-  uint32_t next_data;
-  uint32_t volume_count;
-  struct medium media[VOLUMES];
-  uint64_t sizes[VOLUMES];
-  uint64_t resizes[VOLUMES];
-  struct history history[VOLUMES][MEDIUM_BLOCKS];
-  struct flying flying[MEDIUM_FLYING];
-  uint32_t flying_count;
-  uint32_t write_errors, read_errors, sync_errors; /* percent */
-  bool is_draining;
-  struct command commands[COMMANDS];
-  uint64_t done[KIND_COUNT], failed[KIND_COUNT], cuts;
-  uint8_t frames[FRAMES * SLOT];
-} model;
+struct model model;
 
 void model_fail(const char *what, uint64_t a, uint64_t b) {
   fprintf(stderr, "tier_model: seed %llu: %s (%llu, %llu)\n", (unsigned long long)model.seed, what,
           (unsigned long long)a, (unsigned long long)b);
   abort();
-}
-
-static uint32_t below(uint32_t bound) { return random_below(&model.random, bound); }
-static bool chance(uint32_t percent) { return random_chance(&model.random, percent); }
-
-/* ---- what blocks must hold ---- */
-
-static uint32_t latest(uint32_t volume, uint32_t block) {
-  const struct history *history = &model.history[volume][block];
-  return history->data[history->length - 1];
-}
-
-static void restart_history(uint32_t volume, uint32_t block, uint32_t data) {
-  struct history *history = &model.history[volume][block];
-  history->length = 1;
-  history->data[0] = data;
-  history->sequence[0] = model.sequence;
-}
-
-static void push_history(uint32_t volume, uint32_t block, uint32_t data) {
-  struct history *history = &model.history[volume][block];
-  if (history->length == HISTORY) model_fail("the model's history is full", volume, block);
-  history->data[history->length] = data;
-  history->sequence[history->length++] = model.sequence;
-}
-
-static bool history_is_long(uint32_t volume, uint64_t offset, uint64_t length) {
-  uint32_t size = model.media[volume].block_size;
-  for (uint64_t at = offset / size; at < (offset + length) / size; at++) {
-    if (model.history[volume][at].length > HISTORY - COMMANDS - 1) return true;
-  }
-  return false;
-}
-
-static bool is_allowed(uint32_t volume, uint32_t block, uint32_t data, uint64_t sequence) {
-  const struct history *history = &model.history[volume][block];
-  for (uint32_t i = history->length; i > 0; i--) {
-    if (history->data[i - 1] == data) return true;
-    if (history->sequence[i - 1] <= sequence) return false;
-  }
-  return false;
-}
-
-/* A flush that began at `sequence` has completed: older values must not come back. */
-static void raise_floor(uint32_t volume, uint32_t block, uint64_t sequence) {
-  struct history *history = &model.history[volume][block];
-  uint32_t first = 0;
-  while (first + 1 < history->length && history->sequence[first + 1] <= sequence) first++;
-  history->length -= first;
-  memmove(history->data, history->data + first, history->length * sizeof(history->data[0]));
-  memmove(history->sequence, history->sequence + first,
-          history->length * sizeof(history->sequence[0]));
-}
-
-static void check_flushed(const struct command *command) {
-  const struct medium *medium = &model.media[command->volume];
-  uint64_t size = model.sizes[command->volume];
-  if (command->offset >= size) return;
-  uint64_t end =
-      command->length < size - command->offset ? command->offset + command->length : size;
-  for (uint64_t at = command->offset / medium->block_size; at < end / medium->block_size; at++) {
-    uint32_t block = (uint32_t)at;
-    uint32_t data = medium->current[block];
-    if (!is_allowed(command->volume, block, data, command->flush_sequence)) {
-      model_fail("a flush completed before the medium has the block", command->volume, block);
-    }
-    if (command->sync) raise_floor(command->volume, block, command->flush_sequence);
-  }
-}
-
-/* ---- commands ---- */
-
-static uint8_t *frame_bytes(uint32_t frame) { return model.frames + (size_t)frame * SLOT; }
-
-static void end_command(struct command *command, bool is_failed) {
-  if (is_failed) {
-    model.failed[command->kind]++;
-  } else {
-    model.done[command->kind]++;
-  }
-  for (uint32_t i = 0; i < command->other_count; i++) {
-    ps_tier_release(model.tier, model.now_ns, command->others[i]);
-  }
-  if (command->stage > RESERVING) ps_tier_unreserve(model.tier, command->reserved);
-  memset(command, 0, sizeof(*command));
-}
-
-static void check_frame(const struct command *command, const char *what) {
-  uint32_t size = model.media[command->volume].block_size;
-  const uint8_t *bytes = frame_bytes(command->frame) + command->offset % SLOT;
-  for (uint32_t i = 0; i < command->length / size; i++) {
-    if (block_read(bytes + (size_t)i * size, size) != command->data[i]) {
-      model_fail(what, command->offset + i * (uint64_t)size, command->data[i]);
-    }
-  }
-}
-
-static void fill_frame(struct command *command) {
-  uint32_t size = model.media[command->volume].block_size;
-  uint8_t *bytes = frame_bytes(command->frame);
-  memset(bytes, 0xA5, SLOT); /* what was there before must never be seen */
-  for (uint32_t i = 0; i < command->length / size; i++) {
-    command->data[i] = ++model.next_data;
-    block_write(bytes + command->offset % SLOT + (size_t)i * size, size, command->data[i]);
-  }
-}
-
-/* The change is acknowledged: from now on it is what reads give. */
-static void note_change(const struct command *command) {
-  uint32_t size = model.media[command->volume].block_size;
-  uint32_t first = (uint32_t)(command->offset / size);
-  model.sequence++;
-  for (uint32_t i = 0; i < command->length / size; i++) {
-    push_history(command->volume, first + i, command->kind == KIND_ZERO ? 0 : command->data[i]);
-  }
-}
-
-static bool is_expected(int32_t error) {
-  return error == 5 || error == 28 || error == 34; /* EIO, ENOSPC, ERANGE */
-}
-
-static int change(struct command *command) {
-  uint32_t length = (uint32_t)command->length;
-  if (history_is_long(command->volume, command->offset, command->length)) return PS_TIER_ERROR;
-  if (command->kind == KIND_ZERO) {
-    return ps_tier_zero(model.tier, model.now_ns, command->volume, command->offset, length, 1,
-                        &command->waiter);
-  }
-  return ps_tier_publish(model.tier, model.now_ns, command->volume, command->offset, length, 1,
-                         command->frame, &command->waiter);
-}
-
-static void change_stage(struct command *command) {
-  int result = change(command);
-  if (result == PS_TIER_WAIT) {
-    command->is_ready = false;
-  } else if (result == PS_TIER_ERROR) {
-    if (command->waiter.error != 0 && !is_expected(command->waiter.error)) {
-      model_fail("a write ended in an unexpected error", command->kind,
-                 (uint64_t)command->waiter.error);
-    }
-    if (command->kind == KIND_WRITE) ps_tier_release(model.tier, model.now_ns, command->frame);
-    ps_tier_forget(model.tier, &command->waiter);
-    end_command(command, true);
-  } else {
-    note_change(command);
-    command->stage = FLUSHING;
-    if (!command->through) end_command(command, false);
-  }
-}
-
-static void flush_stage(struct command *command) {
-  if (!command->has_flushed) command->flush_sequence = model.sequence;
-  command->has_flushed = true;
-  int result = ps_tier_flush(model.tier, model.now_ns, command->volume, command->offset,
-                             command->length, command->sync, &command->waiter);
-  if (result == PS_TIER_WAIT) {
-    command->is_ready = false;
-    return;
-  }
-  if (result == PS_TIER_ERROR && !is_expected(command->waiter.error)) {
-    model_fail("a flush ended in an unexpected error", 0, (uint64_t)command->waiter.error);
-  }
-  if (result == PS_TIER_DONE) check_flushed(command);
-  end_command(command, result != PS_TIER_DONE);
-}
-
-static void read_stage(struct command *command) {
-  const struct medium *medium = &model.media[command->volume];
-  int result =
-      ps_tier_read(model.tier, model.now_ns, command->volume, command->offset,
-                   (uint32_t)command->length, 2, command->once, &command->waiter, &command->frame);
-  if (result == PS_TIER_WAIT) {
-    command->is_ready = false;
-    return;
-  }
-  if (result == PS_TIER_ERROR) {
-    if (!is_expected(command->waiter.error)) {
-      model_fail("a read ended in an unexpected error", 0, (uint64_t)command->waiter.error);
-    }
-    end_command(command, true);
-    return;
-  }
-  for (uint32_t i = 0; i < command->length / medium->block_size; i++) {
-    uint32_t block = (uint32_t)(command->offset / medium->block_size) + i;
-    command->data[i] = latest(command->volume, block);
-  }
-  check_frame(command, "a read gave other bytes than were written");
-  command->resizes = model.resizes[command->volume];
-  command->stage = HOLDING;
-}
-
-/* A command of several extents: it holds a frame for each. */
-static void others_stage(struct command *command) {
-  if (command->other_count + 1 >= command->reserved) {
-    command->stage = command->kind == KIND_WRITE ? FRAME : CHANGING;
-    return;
-  }
-  uint32_t *frame = &command->others[command->other_count];
-  int result = ps_tier_fresh(model.tier, model.now_ns, &command->waiter, frame);
-  command->is_ready = result == PS_TIER_DONE;
-  if (result == PS_TIER_DONE) command->other_count++;
-}
-
-static void step_command(struct command *command) {
-  int result;
-  switch (command->stage) {
-    case RESERVING:
-      result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);
-      command->is_ready = result == PS_TIER_DONE;
-      if (result == PS_TIER_ERROR) model_fail("a reservation failed", command->reserved, 0);
-      if (result == PS_TIER_DONE) command->stage = OTHERS;
-      return;
-    case OTHERS:
-      others_stage(command);
-      return;
-    case FRAME:
-      result = ps_tier_fresh(model.tier, model.now_ns, &command->waiter, &command->frame);
-      command->is_ready = result == PS_TIER_DONE;
-      if (result == PS_TIER_WAIT) return;
-      fill_frame(command);
-      command->stage = RECEIVING;
-      return;
-    case RECEIVING:
-      command->stage = CHANGING;
-      return;
-    case CHANGING:
-      if (command->kind == KIND_READ) {
-        read_stage(command);
-      } else {
-        change_stage(command);
-      }
-      return;
-    case FLUSHING:
-      flush_stage(command);
-      return;
-    case HOLDING:
-      /* Bytes that a resize cut off are zeros even for who still reads them. */
-      if (command->resizes == model.resizes[command->volume]) {
-        check_frame(command, "a pinned frame changed");
-      }
-      ps_tier_release(model.tier, model.now_ns, command->frame);
-      end_command(command, false);
-      return;
-    case IDLE:
-      return;
-  }
-}
-
-/* A range of blocks within one extent. */
-static bool pick_range(struct command *command) {
-  uint64_t size = model.sizes[command->volume];
-  uint32_t block = model.media[command->volume].block_size;
-  if (size == 0) return false;
-  uint64_t first = below((uint32_t)(size / block));
-  if (chance(50)) first = first % 8 * (SLOT / block) % (size / block); /* some are hot, whole */
-  uint64_t most = SLOT / block - first % (SLOT / block);
-  if (most > size / block - first) most = size / block - first;
-  uint64_t count = chance(30) ? most : 1 + below((uint32_t)most);
-  command->offset = first * block;
-  command->length = count * block;
-  return true;
-}
-
-static void begin_command(struct command *command) {
-  assert(command->stage == IDLE);
-  command->volume = below(model.volume_count);
-  if (!pick_range(command)) return;
-  uint32_t kind = below(100);
-  command->kind = kind < 40   ? KIND_READ
-                  : kind < 78 ? KIND_WRITE
-                  : kind < 88 ? KIND_ZERO
-                              : KIND_FLUSH;
-  command->stage = RESERVING;
-  uint32_t budget = ps_tier_budget(model.tier);
-  command->reserved = 1 + below(budget < 1 + MOST_OTHERS ? budget : 1 + MOST_OTHERS);
-  command->once = chance(10);
-  command->through = chance(20);
-  command->sync = chance(70);
-  command->is_ready = true;
-  if (command->kind != KIND_FLUSH) return;
-  command->stage = FLUSHING;
-  command->reserved = 0;
-  if (chance(60)) {
-    command->offset = 0;
-    command->length = UINT64_MAX;
-  }
-}
-
-/* The host goes away: at any stage. */
-static void abort_command(struct command *command) {
-  ps_tier_forget(model.tier, &command->waiter);
-  bool has_frame = command->stage == HOLDING || command->stage == RECEIVING ||
-                   (command->stage == CHANGING && command->kind == KIND_WRITE);
-  if (has_frame) ps_tier_release(model.tier, model.now_ns, command->frame);
-  end_command(command, true);
 }
 
 /* ---- media ---- */
@@ -448,7 +94,7 @@ static void resize(void) {
   uint64_t from = size < old ? size : old;
   uint64_t to = size < old ? old : size;
   for (uint64_t at = from / block; at < to / block; at++) {
-    restart_history(volume, (uint32_t)at, 0);
+    history_restart(volume, (uint32_t)at, 0);
   }
   medium_settle(medium, model.flying, model.flying_count, volume);
 }
@@ -485,7 +131,8 @@ static void step(void) {
       step_command(command);
     }
   } else if (what < 600) {
-    if (command->is_ready) step_command(command);
+    /* Now and then one calls again that was not woken: it may, and loses its turn. */
+    if (command->is_ready || (command->stage != IDLE && chance(2))) step_command(command);
   } else if (what < 760) {
     (void)issue_one();
   } else if (what < 910) {
@@ -498,7 +145,7 @@ static void step(void) {
     if (command->stage != IDLE) abort_command(command);
   } else if (what < 997) {
     change_errors();
-  } else if (chance(30)) {
+  } else if (chance(model.resize_percent)) {
     resize();
   }
 }
@@ -562,7 +209,7 @@ static void check_clean(void) {
     const struct medium *medium = &model.media[volume];
     if (ps_tier_unflushed(model.tier, volume) != 0) model_fail("unflushed bytes", volume, 0);
     for (uint32_t i = 0; i < model.sizes[volume] / medium->block_size; i++) {
-      if (medium->current[i] == latest(volume, i)) continue;
+      if (medium->current[i] == history_latest(volume, i)) continue;
       model_fail("the medium has other bytes than were written", volume, i);
     }
     if (ps_tier_volume_remove(model.tier, volume) != 0) model_fail("remove failed", volume, 0);
@@ -590,8 +237,8 @@ static void power_cut(void) {
     medium_settle(medium, model.flying, 0, volume);
     for (uint32_t i = 0; i < model.sizes[volume] / medium->block_size; i++) {
       uint32_t data = medium->current[i];
-      if (!is_allowed(volume, i, data, 0)) model_fail("a flushed write was lost", volume, i);
-      restart_history(volume, i, data);
+      if (!history_allows(volume, i, data, 0)) model_fail("a flushed write was lost", volume, i);
+      history_restart(volume, i, data);
     }
   }
 }
@@ -612,6 +259,7 @@ static void run(uint64_t seed) {
   model.cuts = cuts;
   model.random.state = seed;
   model.volume_count = 1 + below(VOLUMES);
+  model.resize_percent = chance(30) ? 100 : 10;
   uint32_t frames = 4 + below(chance(50) ? 6 : FRAMES - 3);
   model.config = (struct ps_tier_config){.frame_count = frames,
                                          .slot_size = SLOT,
@@ -627,7 +275,7 @@ static void run(uint64_t seed) {
     uint64_t size = (uint64_t)(1 + below(12 * SLOT / block)) * block;
     medium_init(&model.media[i], size, block);
     model.sizes[i] = size;
-    for (uint32_t b = 0; b < size / block; b++) restart_history(i, b, 0);
+    for (uint32_t b = 0; b < size / block; b++) history_restart(i, b, 0);
   }
   for (uint32_t life = 0; life < LIVES; life++) {
     start_tier();

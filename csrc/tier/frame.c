@@ -55,7 +55,7 @@ static uint32_t age_bin(const struct ps_tier *tier, uint32_t last_use) {
 }
 
 /* What the extent is worth now. What was read once and is not to be kept is as old as can be. */
-float tier_value(const struct ps_tier *tier, const struct extent *extent) {
+static float tier_value(const struct ps_tier *tier, const struct extent *extent) {
   uint32_t bin = extent->once ? AGE_BINS - 1 : age_bin(tier, extent->last_use);
   return tier->values[extent->value_class * AGE_BINS + bin];
 }

@@ -264,7 +264,6 @@ void tier_unhold(struct ps_tier *tier, uint32_t frame);
 uint32_t tier_take_frame(struct ps_tier *tier, float ceiling);
 /* The same in FIFO order with who waits already; queues the waiter when there is none. */
 uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter);
-float tier_value(const struct ps_tier *tier, const struct extent *extent);
 void tier_copy(struct ps_tier *tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end);
 void tier_clear(struct ps_tier *tier, uint32_t frame, uint32_t start, uint32_t end);
 /* What a unit has beyond the volume's end is zeros, so that growing finds zeros there. */

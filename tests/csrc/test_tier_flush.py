@@ -326,7 +326,7 @@ def test_a_flush_of_a_range_is_not_done_while_one_of_its_writes_has_failed() -> 
     assert tier.woken() == [who]
     assert tier.flush(who, 0, 2 * SLOT) == WAIT, "the failed write is tried again at once"
     (again,) = tier.actions()
-    assert again.offset == first.offset
+    assert (again.op, again.offset) == (WRITE, first.offset)
     tier.end(again, EIO)
     assert tier.woken() == [who]
     assert tier.flush(who, 0, 2 * SLOT) == ERROR

@@ -321,6 +321,19 @@ def test_shrinking_wakes_flushes_of_what_is_gone() -> None:
     assert tier.flush(whole) == DONE
 
 
+def test_shrinking_within_an_extent_wakes_flushes_of_what_is_gone() -> None:
+    tier = Tier(size=SLOT)
+    tier.touch(0)
+    tier.write(2 * UNIT, b"d" * UNIT)
+    who = waiter()
+    assert tier.flush(who, 2 * UNIT, UNIT) == WAIT
+    assert lib.ps_tier_volume_resize(tier.tier, 0, UNIT) == 0
+    tier.check()
+    assert tier.woken() == [who]
+    assert tier.flush(who, 2 * UNIT, UNIT) == DONE
+    assert tier.resident(0) == 1
+
+
 def test_after_a_shrink_and_a_growth_reads_wait_for_the_write_that_was_under_way() -> None:
     tier = Tier(size=4 * SLOT, writeback_age_ns=0)
     tier.write(SLOT, b"d" * UNIT)
@@ -335,6 +348,35 @@ def test_after_a_shrink_and_a_growth_reads_wait_for_the_write_that_was_under_way
     assert tier.woken() == [who]
     assert tier.read(SLOT, UNIT, who)[0] == WAIT
     assert [action.op for action in tier.actions()] == [READ]
+
+
+def test_after_a_shrink_and_a_growth_reads_wait_for_the_read_that_was_under_way() -> None:
+    tier = Tier(size=4 * SLOT)
+    tier.touch(0)
+    assert tier.hydrate(UNIT)
+    (old,) = tier.actions()
+    assert lib.ps_tier_volume_resize(tier.tier, 0, UNIT) == 0
+    assert lib.ps_tier_volume_resize(tier.tier, 0, 4 * SLOT) == 0
+    who = waiter()
+    assert tier.read(UNIT, UNIT, who)[0] == WAIT
+    assert tier.actions() == [], "two reads into the same bytes of a frame could end in any order"
+    tier.complete(old)
+    assert tier.woken() == [who]
+    assert tier.read_bytes(UNIT) == bytes(UNIT)
+    assert tier.stats.fills == 3
+
+
+def test_a_unit_that_a_growing_volume_completes_is_read_again() -> None:
+    tier = Tier(size=512)
+    tier.medium[:] = b"m" * 512
+    who = waiter()
+    assert tier.read(0, 512, who)[0] == WAIT
+    (short,) = tier.actions()
+    assert lib.ps_tier_volume_resize(tier.tier, 0, SLOT) == 0
+    tier.medium.extend(b"g" * (SLOT - 512))
+    tier.end(short)
+    assert who in tier.woken()
+    assert tier.read_bytes(0) == b"m" * 512 + b"g" * (UNIT - 512)
 
 
 def test_the_cut_part_of_the_last_unit_is_zeros_after_growth() -> None:

@@ -1,0 +1,247 @@
+/* The model's commands: what hosts do with the tier, stage by stage. */
+#include <assert.h>
+#include <string.h>
+
+#include "tier_model.h"
+
+static void check_flushed(const struct command *command) {
+  const struct medium *medium = &model.media[command->volume];
+  uint64_t size = model.sizes[command->volume];
+  if (command->offset >= size) return;
+  uint64_t end =
+      command->length < size - command->offset ? command->offset + command->length : size;
+  for (uint64_t at = command->offset / medium->block_size; at < end / medium->block_size; at++) {
+    uint32_t block = (uint32_t)at;
+    uint32_t data = medium->current[block];
+    if (!history_allows(command->volume, block, data, command->flush_sequence)) {
+      model_fail("a flush completed before the medium has the block", command->volume, block);
+    }
+    if (command->sync) history_raise_floor(command->volume, block, command->flush_sequence);
+  }
+}
+
+uint8_t *frame_bytes(uint32_t frame) { return model.frames + (size_t)frame * SLOT; }
+
+static void end_command(struct command *command, bool is_failed) {
+  if (is_failed) {
+    model.failed[command->kind]++;
+  } else {
+    model.done[command->kind]++;
+  }
+  for (uint32_t i = 0; i < command->other_count; i++) {
+    ps_tier_release(model.tier, model.now_ns, command->others[i]);
+  }
+  if (command->stage > RESERVING) ps_tier_unreserve(model.tier, command->reserved);
+  memset(command, 0, sizeof(*command));
+}
+
+static void check_frame(const struct command *command, const char *what) {
+  uint32_t size = model.media[command->volume].block_size;
+  const uint8_t *bytes = frame_bytes(command->frame) + command->offset % SLOT;
+  for (uint32_t i = 0; i < command->length / size; i++) {
+    if (block_read(bytes + (size_t)i * size, size) != command->data[i]) {
+      model_fail(what, command->offset + i * (uint64_t)size, command->data[i]);
+    }
+  }
+}
+
+static void fill_frame(struct command *command) {
+  uint32_t size = model.media[command->volume].block_size;
+  uint8_t *bytes = frame_bytes(command->frame);
+  memset(bytes, 0xA5, SLOT); /* what was there before must never be seen */
+  for (uint32_t i = 0; i < command->length / size; i++) {
+    command->data[i] = ++model.next_data;
+    block_write(bytes + command->offset % SLOT + (size_t)i * size, size, command->data[i]);
+  }
+}
+
+/* The change is acknowledged: from now on it is what reads give. */
+static void note_change(const struct command *command) {
+  uint32_t size = model.media[command->volume].block_size;
+  uint32_t first = (uint32_t)(command->offset / size);
+  model.sequence++;
+  for (uint32_t i = 0; i < command->length / size; i++) {
+    history_push(command->volume, first + i, command->kind == KIND_ZERO ? 0 : command->data[i]);
+  }
+}
+
+static bool is_expected(int32_t error) {
+  return error == 5 || error == 28 || error == 34; /* EIO, ENOSPC, ERANGE */
+}
+
+static int change(struct command *command) {
+  uint32_t length = (uint32_t)command->length;
+  if (history_is_long(command->volume, command->offset, command->length)) return PS_TIER_ERROR;
+  if (command->kind == KIND_ZERO) {
+    return ps_tier_zero(model.tier, model.now_ns, command->volume, command->offset, length, 1,
+                        &command->waiter);
+  }
+  return ps_tier_publish(model.tier, model.now_ns, command->volume, command->offset, length, 1,
+                         command->frame, &command->waiter);
+}
+
+static void change_stage(struct command *command) {
+  int result = change(command);
+  if (result == PS_TIER_WAIT) {
+    command->is_ready = false;
+  } else if (result == PS_TIER_ERROR) {
+    if (command->waiter.error != 0 && !is_expected(command->waiter.error)) {
+      model_fail("a write ended in an unexpected error", command->kind,
+                 (uint64_t)command->waiter.error);
+    }
+    if (command->kind == KIND_WRITE) ps_tier_release(model.tier, model.now_ns, command->frame);
+    ps_tier_forget(model.tier, &command->waiter);
+    end_command(command, true);
+  } else {
+    note_change(command);
+    command->stage = FLUSHING;
+    if (!command->through) end_command(command, false);
+  }
+}
+
+static void flush_stage(struct command *command) {
+  if (!command->has_flushed) command->flush_sequence = model.sequence;
+  command->has_flushed = true;
+  int result = ps_tier_flush(model.tier, model.now_ns, command->volume, command->offset,
+                             command->length, command->sync, &command->waiter);
+  if (result == PS_TIER_WAIT) {
+    command->is_ready = false;
+    return;
+  }
+  if (result == PS_TIER_ERROR && !is_expected(command->waiter.error)) {
+    model_fail("a flush ended in an unexpected error", 0, (uint64_t)command->waiter.error);
+  }
+  if (result == PS_TIER_DONE) check_flushed(command);
+  end_command(command, result != PS_TIER_DONE);
+}
+
+static void read_stage(struct command *command) {
+  const struct medium *medium = &model.media[command->volume];
+  int result =
+      ps_tier_read(model.tier, model.now_ns, command->volume, command->offset,
+                   (uint32_t)command->length, 2, command->once, &command->waiter, &command->frame);
+  if (result == PS_TIER_WAIT) {
+    command->is_ready = false;
+    return;
+  }
+  if (result == PS_TIER_ERROR) {
+    if (!is_expected(command->waiter.error)) {
+      model_fail("a read ended in an unexpected error", 0, (uint64_t)command->waiter.error);
+    }
+    end_command(command, true);
+    return;
+  }
+  for (uint32_t i = 0; i < command->length / medium->block_size; i++) {
+    uint32_t block = (uint32_t)(command->offset / medium->block_size) + i;
+    command->data[i] = history_latest(command->volume, block);
+  }
+  check_frame(command, "a read gave other bytes than were written");
+  command->resizes = model.resizes[command->volume];
+  command->stage = HOLDING;
+}
+
+/* A command of several extents: it holds a frame for each. */
+static void others_stage(struct command *command) {
+  if (command->other_count + 1 >= command->reserved) {
+    command->stage = command->kind == KIND_WRITE ? FRAME : CHANGING;
+    return;
+  }
+  uint32_t *frame = &command->others[command->other_count];
+  int result = ps_tier_fresh(model.tier, model.now_ns, &command->waiter, frame);
+  command->is_ready = result == PS_TIER_DONE;
+  if (result == PS_TIER_DONE) command->other_count++;
+}
+
+void step_command(struct command *command) {
+  int result;
+  switch (command->stage) {
+    case RESERVING:
+      result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);
+      command->is_ready = result == PS_TIER_DONE;
+      if (result == PS_TIER_ERROR) model_fail("a reservation failed", command->reserved, 0);
+      if (result == PS_TIER_DONE) command->stage = OTHERS;
+      return;
+    case OTHERS:
+      others_stage(command);
+      return;
+    case FRAME:
+      result = ps_tier_fresh(model.tier, model.now_ns, &command->waiter, &command->frame);
+      command->is_ready = result == PS_TIER_DONE;
+      if (result == PS_TIER_WAIT) return;
+      fill_frame(command);
+      command->stage = RECEIVING;
+      return;
+    case RECEIVING:
+      command->stage = CHANGING;
+      return;
+    case CHANGING:
+      if (command->kind == KIND_READ) {
+        read_stage(command);
+      } else {
+        change_stage(command);
+      }
+      return;
+    case FLUSHING:
+      flush_stage(command);
+      return;
+    case HOLDING:
+      /* Bytes that a resize cut off are zeros even for who still reads them. */
+      if (command->resizes == model.resizes[command->volume]) {
+        check_frame(command, "a pinned frame changed");
+      }
+      ps_tier_release(model.tier, model.now_ns, command->frame);
+      end_command(command, false);
+      return;
+    case IDLE:
+      return;
+  }
+}
+
+/* A range of blocks within one extent. */
+bool pick_range(struct command *command) {
+  uint64_t size = model.sizes[command->volume];
+  uint32_t block = model.media[command->volume].block_size;
+  if (size == 0) return false;
+  uint64_t first = below((uint32_t)(size / block));
+  if (chance(50)) first = first % 8 * (SLOT / block) % (size / block); /* some are hot, whole */
+  uint64_t most = SLOT / block - first % (SLOT / block);
+  if (most > size / block - first) most = size / block - first;
+  uint64_t count = chance(30) ? most : 1 + below((uint32_t)most);
+  command->offset = first * block;
+  command->length = count * block;
+  return true;
+}
+
+void begin_command(struct command *command) {
+  assert(command->stage == IDLE);
+  command->volume = below(model.volume_count);
+  if (!pick_range(command)) return;
+  uint32_t kind = below(100);
+  command->kind = kind < 40   ? KIND_READ
+                  : kind < 78 ? KIND_WRITE
+                  : kind < 88 ? KIND_ZERO
+                              : KIND_FLUSH;
+  command->stage = RESERVING;
+  uint32_t budget = ps_tier_budget(model.tier);
+  command->reserved = 1 + below(budget < 1 + MOST_OTHERS ? budget : 1 + MOST_OTHERS);
+  command->once = chance(10);
+  command->through = chance(20);
+  command->sync = chance(70);
+  command->is_ready = true;
+  if (command->kind != KIND_FLUSH) return;
+  command->stage = FLUSHING;
+  command->reserved = 0;
+  if (chance(60)) {
+    command->offset = 0;
+    command->length = UINT64_MAX;
+  }
+}
+
+/* The host goes away: at any stage. */
+void abort_command(struct command *command) {
+  ps_tier_forget(model.tier, &command->waiter);
+  bool has_frame = command->stage == HOLDING || command->stage == RECEIVING ||
+                   (command->stage == CHANGING && command->kind == KIND_WRITE);
+  if (has_frame) ps_tier_release(model.tier, model.now_ns, command->frame);
+  end_command(command, true);
+}

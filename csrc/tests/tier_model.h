@@ -1,0 +1,91 @@
+/* What the files of tier_model share: the state of a run, and its commands. */
+#ifndef TIER_MODEL_H
+#define TIER_MODEL_H
+
+#include "tier_medium.h"
+
+enum {
+  SLOT = 16384,
+  FRAMES = 32,
+  VOLUMES = 3,
+  COMMANDS = 12,
+  HISTORY = 48,
+  LIVES = 3,
+  MOST_OTHERS = 3,
+  EXTENT_BLOCKS = SLOT / 512
+};
+
+/* What a block was made to hold, in order. After a cut any of them from `first` on may be there. */
+struct history {
+  uint32_t data[HISTORY];
+  uint64_t sequence[HISTORY];
+  uint32_t length;
+};
+
+enum kind { KIND_READ, KIND_WRITE, KIND_ZERO, KIND_FLUSH, KIND_COUNT };
+enum stage { IDLE, RESERVING, OTHERS, FRAME, RECEIVING, CHANGING, FLUSHING, HOLDING };
+
+struct command {
+  struct ps_tier_waiter waiter;
+  enum kind kind;
+  enum stage stage;
+  bool is_ready; /* to be called: just begun, or woken */
+  bool once, through, sync, has_flushed;
+  uint32_t volume, frame;
+  uint32_t reserved; /* frames: its own, and others that it holds all the time */
+  uint32_t others[MOST_OTHERS], other_count;
+  uint64_t offset;
+  uint64_t length;
+  uint64_t flush_sequence;
+  uint64_t resizes;             /* of the volume, when the frame was pinned */
+  uint32_t data[EXTENT_BLOCKS]; /* of a write, or of what a read must keep seeing */
+};
+
+struct model {
+  uint64_t seed;
+  struct random random;
+  struct ps_tier *tier;
+  struct ps_tier_config config;
+  uint64_t now_ns;
+  uint64_t sequence; /* of acknowledged changes */
+  uint32_t next_data;
+  uint32_t volume_count;
+  struct medium media[VOLUMES];
+  uint64_t sizes[VOLUMES];
+  uint64_t resizes[VOLUMES];
+  struct history history[VOLUMES][MEDIUM_BLOCKS];
+  struct flying flying[MEDIUM_FLYING];
+  uint32_t flying_count;
+  uint32_t write_errors, read_errors, sync_errors; /* percent */
+  uint32_t resize_percent;
+  bool is_draining;
+  struct command commands[COMMANDS];
+  uint64_t done[KIND_COUNT], failed[KIND_COUNT], cuts;
+  uint8_t frames[FRAMES * SLOT];
+};
+
+extern struct model model;
+
+static inline uint32_t below(uint32_t bound) { return random_below(&model.random, bound); }
+static inline bool chance(uint32_t percent) { return random_chance(&model.random, percent); }
+
+/* ---- tier_history.c: what blocks must hold ---- */
+uint32_t history_latest(uint32_t volume, uint32_t block);
+void history_restart(uint32_t volume, uint32_t block, uint32_t data);
+void history_push(uint32_t volume, uint32_t block, uint32_t data);
+/* True when a change of the range could not be remembered. */
+bool history_is_long(uint32_t volume, uint64_t offset, uint64_t length);
+/* True when the block may hold `data` although a flush that began at `sequence` has completed. */
+bool history_allows(uint32_t volume, uint32_t block, uint32_t data, uint64_t sequence);
+/* A flush that began at `sequence` has completed: older values must not come back. */
+void history_raise_floor(uint32_t volume, uint32_t block, uint64_t sequence);
+
+/* ---- tier_commands.c ---- */
+bool pick_range(struct command *command);
+void begin_command(struct command *command);
+void step_command(struct command *command);
+/* The host goes away: at any stage. */
+void abort_command(struct command *command);
+uint8_t *frame_bytes(uint32_t frame);
+
+#endif
