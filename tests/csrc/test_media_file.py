@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,6 +109,17 @@ def test_file_keeps_its_bytes_and_grows_on_opening(path: Path) -> None:
         assert medium.read(60 << 10, BLOCK) == b"a" * BLOCK
         assert medium.read(64 << 10, BLOCK) == bytes(BLOCK)
     assert path.stat().st_size == 128 << 10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_another_thread_than_the_owner_may_close(engine: str, path: Path) -> None:
+    spec = f"delay|file:{path},create=1,size=64K,engine={engine}"
+    for _ in range(5):
+        medium = Medium(spec)
+        medium.write(0, b"a" * BLOCK)
+        thread = threading.Thread(target=medium.close)
+        thread.start()
+        thread.join()
 
 
 def test_new_file_is_sparse_and_private(path: Path) -> None:

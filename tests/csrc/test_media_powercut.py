@@ -224,6 +224,15 @@ def test_what_was_under_way_ends_with_eio_and_what_comes_later_is_served(tmp_pat
         assert medium.read(0, BLOCK) == b"b" * BLOCK
 
 
+def test_write_whose_end_was_not_told_yet_ends_with_eio() -> None:
+    with Medium(f"powercut|{RAM}") as medium:
+        write = medium.submit(WRITE, 0, data=b"a" * BLOCK)
+        medium.kick()
+        medium.control("powercut", "cut")
+        medium.wait()
+        assert write.error == errno.EIO
+
+
 def test_full_log_goes_down_early_and_in_order(tmp_path: Path) -> None:
     path = tmp_path / "f"
     with Medium(f"powercut:limit=64K|file:{path},create=1,size=1M") as medium:
