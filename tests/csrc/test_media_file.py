@@ -248,7 +248,7 @@ def test_block_size_is_that_of_the_device_below(path: Path, tmp_path: Path) -> N
                     medium.write(block_size, b"a" * block_size)
                     assert medium.read(block_size, block_size) == b"a" * block_size
         finally:
-            subprocess.run(["umount", place], check=True)
+            subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def confined(call: str, path: Path) -> str:
