@@ -91,8 +91,9 @@ uint64_t ps_media_next_time(struct ps_media *media);
  * -errno. Any thread; it may take a while. */
 int ps_media_resize(struct ps_media *media, uint64_t size);
 /* Fault wrappers: reach the wrapper called `kind` in the chain. `verb`: "release" (stall), "arm"
- * (error, stall: starts matching again), "cut" (powercut: drop, reorder, tear by seed, then continue
- * as after power-on), "set key=value". 0 or -errno with text in `error`. Any thread. */
+ * (error, stall: starts matching again), "cut" (powercut: drop, reorder, tear by seed, then go on
+ * as after power-on; done by the owner's next poll or kick, before anything submitted later),
+ * "set key=value". 0 or -errno with text in `error`. Any thread. */
 int ps_media_control(struct ps_media *media, const char *kind, const char *verb, char *error,
                      size_t error_size);
 /* Ends threads and ring, unlocks. Requests under way must have ended, or are abandoned when

@@ -76,6 +76,8 @@ static uint32_t busy;
 static uint64_t random_state;
 static const struct chain *chain;
 static atomic_bool stop_orders;
+static char folder[] = "/tmp/media_stress.XXXXXX";
+static char path[64];
 
 static uint64_t draw(uint64_t below) {
   random_state ^= random_state << 13;
@@ -209,7 +211,7 @@ static void *give_orders(void *argument) {
   return NULL;
 }
 
-static struct ps_media *open_chain(const char *path) {
+static struct ps_media *open_chain(void) {
   char spec[512];
   char error[512];
   snprintf(spec, sizeof spec, chain->spec, path);
@@ -220,9 +222,9 @@ static struct ps_media *open_chain(const char *path) {
   return media;
 }
 
-static void run_chain(const char *path) {
+static void run_chain(void) {
   pthread_t orders;
-  struct ps_media *media = open_chain(path);
+  struct ps_media *media = open_chain();
   for (uint32_t i = 0; i < BLOCKS; i++) versions[i] = UNKNOWN;
   atomic_store(&stop_orders, false);
   if (pthread_create(&orders, NULL, give_orders, media) != 0) fail("pthread_create", 0);
@@ -249,8 +251,8 @@ static uint8_t *new_buffers(void) {
 
 /* Closes with work under way. The kernel may still use the buffers of such requests, so these are
  * left to the end of the process, as the interface demands. */
-static void abandon_chain(const char *path, uint8_t **place) {
-  struct ps_media *media = open_chain(path);
+static void abandon_chain(uint8_t **place) {
+  struct ps_media *media = open_chain();
   for (uint32_t i = 0; i < BLOCKS; i++) versions[i] = UNKNOWN;
   for (uint32_t i = 0; i < SLOTS; i++) submit_one(media);
   ps_media_kick(media);
@@ -263,10 +265,13 @@ static void abandon_chain(const char *path, uint8_t **place) {
   buffers = new_buffers();
 }
 
+static void remove_files(void) {
+  unlink(path);
+  rmdir(folder);
+}
+
 int main(int argc, char **argv) {
   uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : now();
-  char folder[] = "/tmp/media_stress.XXXXXX";
-  char path[64];
   printf("media_stress: seed %llu\n", (unsigned long long)seed);
   fflush(stdout);
   random_state = seed * 2 + 1;
@@ -274,19 +279,18 @@ int main(int argc, char **argv) {
   buffers = new_buffers();
   if (mkdtemp(folder) == NULL) return 2;
   snprintf(path, sizeof path, "%s/medium", folder);
+  atexit(remove_files);
   FILE *file = fopen(path, "w");
   if (file == NULL || ftruncate(fileno(file), (off_t)BLOCKS * BLOCK) != 0) return 2;
   fclose(file);
   for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++) {
     chain = &chains[i];
-    run_chain(path);
+    run_chain();
   }
   for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++) {
     chain = &chains[i];
-    abandon_chain(path, &left[i]);
+    abandon_chain(&left[i]);
   }
-  unlink(path);
-  rmdir(folder);
   free(buffers);
   return 0;
 }

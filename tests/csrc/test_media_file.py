@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,10 +48,10 @@ def shm() -> Iterator[Path]:
 
 
 @contextmanager
-def loop_device(path: Path) -> Iterator[str]:
+def loop_device(path: Path, sector_size: int = 512) -> Iterator[str]:
     """A block device over a file, or a skip where this process may not make one."""
     made = subprocess.run(
-        ["losetup", "--find", "--show", "--direct-io=off", path],
+        ["losetup", "--find", "--show", f"--sector-size={sector_size}", path],
         capture_output=True,
         text=True,
         check=False,
@@ -108,6 +109,17 @@ def test_file_keeps_its_bytes_and_grows_on_opening(path: Path) -> None:
         assert medium.read(60 << 10, BLOCK) == b"a" * BLOCK
         assert medium.read(64 << 10, BLOCK) == bytes(BLOCK)
     assert path.stat().st_size == 128 << 10
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_another_thread_than_the_owner_may_close(engine: str, path: Path) -> None:
+    spec = f"delay|file:{path},create=1,size=64K,engine={engine}"
+    for _ in range(5):
+        medium = Medium(spec)
+        medium.write(0, b"a" * BLOCK)
+        thread = threading.Thread(target=medium.close)
+        thread.start()
+        thread.join()
 
 
 def test_new_file_is_sparse_and_private(path: Path) -> None:
@@ -212,6 +224,31 @@ def test_direct_file_has_no_warning(path: Path) -> None:
         assert medium.limits.queue_depth == 128
     with Medium(f"file:{path},direct=0") as medium:
         assert medium.limits.warnings == BUFFERED
+
+
+def test_block_size_is_that_of_the_device_below(path: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    path.write_bytes(bytes(8 << 20))
+    with loop_device(path, 4096) as device:
+        with Medium(f"file:{device}") as medium:
+            assert medium.limits.block_size == 4096
+            assert medium.run(WRITE, 512, data=bytes(4096)).error == errno.EINVAL
+            assert medium.run(WRITE, 4096, data=bytes(512)).error == errno.EINVAL
+        subprocess.run(["mkfs.ext4", "-q", device], check=True)
+        mounted = subprocess.run(["mount", device, place], capture_output=True, check=False)
+        if mounted.returncode != 0:
+            pytest.skip("no mount here")
+        try:
+            with pytest.raises(MediaError, match="expected a multiple of 4096"):
+                Medium(f"file:{place}/f,create=1,size=512")
+            for direct, block_size in [(1, 4096), (0, 512)]:
+                with Medium(f"file:{place}/f,create=1,size=1M,direct={direct}") as medium:
+                    assert medium.limits.block_size == block_size
+                    medium.write(block_size, b"a" * block_size)
+                    assert medium.read(block_size, block_size) == b"a" * block_size
+        finally:
+            subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def confined(call: str, path: Path) -> str:

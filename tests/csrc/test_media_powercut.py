@@ -131,11 +131,12 @@ def test_unsynced_write_may_be_lost_kept_or_torn_by_sectors() -> None:
 
 def test_unsynced_writes_may_be_reordered() -> None:
     def prepare(medium: Medium) -> None:
-        medium.write(0, b"1" * SECTOR)
-        medium.write(0, b"2" * SECTOR)
+        for number in range(1, 21):
+            medium.write(0, bytes([number]) * SECTOR)
 
-    found = outcomes(prepare, SECTOR)
-    assert {each[:1] for each in found} == {b"\0", b"1", b"2"}
+    winners = [each[0] for each in outcomes(prepare, SECTOR)]
+    # In order, the last one that is not lost would win: hardly ever one of the first ten.
+    assert sum(1 <= each <= 10 for each in winners) >= 15
 
 
 def test_one_sector_is_never_torn() -> None:
@@ -187,17 +188,20 @@ def test_setting_the_seed_starts_its_cuts_again() -> None:
         assert found[0] == found[1]
 
 
-def test_sync_covers_only_writes_that_had_ended() -> None:
+@pytest.mark.parametrize("is_kicked", [False, True])
+def test_sync_covers_only_writes_that_had_ended(is_kicked: bool) -> None:
     """A write that is still under way when the SYNC comes may be lost all the same."""
     lost = 0
     for seed in range(40):
         with Medium(f"powercut:seed={seed}|{RAM}") as medium:
             medium.submit(WRITE, 0, data=b"a" * SECTOR)
+            if is_kicked:
+                medium.kick()
             medium.submit(SYNC)
             medium.wait()
             cut(medium)
             lost += medium.read(0, SECTOR) == bytes(SECTOR)
-    assert 5 <= lost <= 35
+    assert 5 <= lost <= 38
 
 
 def test_what_was_under_way_ends_with_eio_and_what_comes_later_is_served(tmp_path: Path) -> None:
@@ -218,6 +222,15 @@ def test_what_was_under_way_ends_with_eio_and_what_comes_later_is_served(tmp_pat
         assert [each.error for each in (sync, *early)] == [errno.EIO] * 3
         assert [each.error for each in late] == [0, 0]
         assert medium.read(0, BLOCK) == b"b" * BLOCK
+
+
+def test_write_whose_end_was_not_told_yet_ends_with_eio() -> None:
+    with Medium(f"powercut|{RAM}") as medium:
+        write = medium.submit(WRITE, 0, data=b"a" * BLOCK)
+        medium.kick()
+        medium.control("powercut", "cut")
+        medium.wait()
+        assert write.error == errno.EIO
 
 
 def test_full_log_goes_down_early_and_in_order(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from prestage.testing_media import (
     MediaError,
     Medium,
     Request,
+    check_quiet,
 )
 
 BLOCK = 4096
@@ -92,6 +93,22 @@ def test_seeded_delays_repeat() -> None:
     assert first != list(range(32))
     assert seeded_order(1) == first
     assert seeded_order(2) != first
+
+
+def test_what_is_due_does_not_depend_on_how_often_was_polled() -> None:
+    def due_after_a_minute(polls: int) -> list[bool]:
+        with Medium(f"delay:read_us=60000000,seed=5|{RAM}") as medium:
+            requests = [medium.submit(READ, i * BLOCK, BLOCK) for i in range(100)]
+            medium.kick()
+            start = time.monotonic_ns()
+            medium.poll(start)
+            for step in range(1, polls + 1):
+                medium.poll(start + step * 60_000_000_000 // polls)
+            return [each.is_done for each in requests]
+
+    often = due_after_a_minute(500)
+    assert 20 < sum(often) < 80
+    assert due_after_a_minute(1) == often
 
 
 def test_delay_can_be_set_while_open() -> None:
@@ -205,6 +222,7 @@ def test_stall_holds_after_so_many_until_released(below: str, tmp_path: Path) ->
         medium.wait()
         assert not any(each.error for each in requests)
         assert medium.read(0, BLOCK) == b"b" * BLOCK
+        check_quiet(medium)
         medium.control("stall", "arm")
         for _ in range(3):
             medium.read(0, BLOCK)
