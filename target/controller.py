@@ -71,7 +71,9 @@ class Controller:
         """Error count and what happened, newest first."""
         self.error_count = 0
         self.discovery_generation = 0
-        """GENCTR when the host of a discovery controller was last told or read it."""
+        """GENCTR when the host of a discovery controller was last told of a change."""
+        self.discovery_log = (0, b"")
+        """A discovery controller's log and the GENCTR that it was made for."""
         self.changed_namespaces: set[int] = set()
         self.events = AsyncEvents(self.answer)
         self.features = Features(self)

@@ -168,7 +168,9 @@ class CoreDataPath:
 
     def last_command_ns(self, connection: int) -> int:
         """Return when the last command arrived (CLOCK_MONOTONIC), 0 when it is gone."""
-        return self.connection_stats(connection).get("last_command_ns", 0)
+        info = ffi.new("struct ps_connection_info *")
+        code = lib.ps_core_connection_info(self._core, connection, info)
+        return 0 if code < 0 else int(info.last_command_ns)
 
     def connection_stats(self, connection: int) -> dict[str, int]:
         """Return counters of a connection, empty when it is gone."""

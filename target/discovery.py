@@ -15,6 +15,7 @@ from prestage.target.subsystem import Subsystem
 ENTRY_BYTES = 1024
 HOSTS_REMEMBERED = 4096
 SUBTYPE_NVM = 2
+SUBTYPE_CURRENT_DISCOVERY = 3
 ANY_CONTROLLER = 0xFFFF
 FLOW_CONTROL_MAY_BE_DISABLED = 1 << 2
 """TREQ (figure 264)."""
@@ -96,15 +97,25 @@ class Discovery:
             controller.post(Event.DISCOVERY)
 
     def log(self, controller: Controller) -> bytes:
-        """Return the whole log for the host of a controller (figures 263, 264)."""
+        """Return the whole log for the host of a controller (figures 263, 264).
+
+        The first entries are the discovery subsystem itself, one for each port.
+        Hosts read it in pieces, so it is made once for each generation.
+        """
+        generation = self.generation(controller.host_nqn)
+        if controller.discovery_log[0] != generation:
+            controller.discovery_log = (generation, self._make(controller, generation))
+        return controller.discovery_log[1]
+
+    def _make(self, controller: Controller, generation: int) -> bytes:
         entries = [
             self._entry(subsystem, port, address)
-            for subsystem in self.subsystems(controller.host_nqn)
+            for subsystem in (controller.subsystem, *self.subsystems(controller.host_nqn))
             for port in self.ports.values()
             if (address := port.reached_from(controller.admin.local)) is not None
         ]
         header = Page(ENTRY_BYTES)
-        header.put(0, 8, self.generation(controller.host_nqn))
+        header.put(0, 8, generation)
         header.put(8, 8, len(entries))
         return bytes(header.bytes) + b"".join(entries)
 
@@ -112,7 +123,7 @@ class Discovery:
         page = Page(ENTRY_BYTES)
         page.put(0, 1, TRTYPE_TCP)
         page.put(1, 1, 2 if ":" in address else 1)  # ADRFAM
-        page.put(2, 1, SUBTYPE_NVM)
+        page.put(2, 1, SUBTYPE_CURRENT_DISCOVERY if subsystem.is_discovery else SUBTYPE_NVM)
         page.put(3, 1, FLOW_CONTROL_MAY_BE_DISABLED)
         page.put(4, 2, port.number)
         page.put(6, 2, ANY_CONTROLLER)

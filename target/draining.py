@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 from dataclasses import dataclass, field
 
 from prestage.target.datapath import DoneNotice
+from prestage.target.errors import DataPathError
 from prestage.target.runtime import Runtime
 from prestage.target.subsystem import Namespace, Subsystem
+
+log = logging.getLogger("prestage.target")
 
 FLUSH_TRIES = 2
 """A flush also reports failures from before it; the second one tells how things stand now."""
@@ -64,6 +69,8 @@ async def _close_connections(runtime: Runtime, end: float) -> None:
     for connection in list(runtime.connections.values()):
         runtime.data_path.close(connection.id, False)
     await _until_closed(runtime, end)
+    if runtime.connections:
+        log.warning("%d connections have not closed", len(runtime.connections))
 
 
 async def _until_closed(runtime: Runtime, end: float) -> None:
@@ -77,32 +84,50 @@ async def _until_closed(runtime: Runtime, end: float) -> None:
 async def _finish(
     runtime: Runtime, subsystem: Subsystem, namespace: Namespace, end: float
 ) -> Unflushed | None:
+    """Flush and close one namespace; return what was lost, or None.
+
+    A flush that did not end is no loss when nothing was left to write. This may be cancelled and
+    called again with less time.
+    """
     loop = asyncio.get_running_loop()
-    reason = await flush_volume(runtime, namespace, max(0.0, end - loop.time()))
-    left = runtime.data_path.volume_stats(namespace.volume).get("unflushed_bytes", 0)
-    del subsystem.namespaces[namespace.nsid]
-
-    async def close() -> DoneNotice | None:
-        await unmap(runtime, subsystem, namespace)
-        notice = await close_volume(runtime, namespace, abandon=bool(reason))
-        if not reason and notice is not None and notice.result:
-            # A close that failed leaves the medium open with its data; nobody will try again.
-            await close_volume(runtime, namespace, abandon=True)
-        return notice
-
-    task = loop.create_task(close())
+    try:
+        reason = await flush_volume(runtime, namespace, max(0.0, end - loop.time()))
+        left = runtime.data_path.volume_stats(namespace.volume).get("unflushed_bytes", 0)
+    except DataPathError:
+        return None  # A stop before this one has closed it meanwhile.
+    task = loop.create_task(_close(runtime, subsystem, namespace, abandon=bool(reason)))
     await asyncio.wait([task], timeout=max(0.0, end - loop.time()) + CLOSE_S)
-    closed = task.result() if task.done() else None
+    subsystem.namespaces.pop(namespace.nsid, None)
     if not task.done():
         task.cancel()
         reason = reason or "its medium does not close"
-    elif closed is not None and (closed.result or closed.lost_bytes):
-        left = max(left, closed.lost_bytes)
-        reason = reason or _errno(closed.result)
-    if not reason:
-        return None
+    else:
+        closed = task.result()
+        lost = 0 if closed is None else closed.lost_bytes
+        if closed is not None and closed.result and not reason:
+            reason = _errno(closed.result)
+        left = max(left, lost)
+        if not left:
+            return None
     path = namespace.settings.path or namespace.settings.media
-    return Unflushed(subsystem.nqn, namespace.nsid, path, left, reason)
+    return Unflushed(subsystem.nqn, namespace.nsid, path, left, reason or "not written")
+
+
+async def _close(
+    runtime: Runtime, subsystem: Subsystem, namespace: Namespace, *, abandon: bool
+) -> DoneNotice | None:
+    """Unmap and close; return how the first try to close ended, None when it is closed already."""
+    # A stop before this one may have asked for it already.
+    with contextlib.suppress(DataPathError):
+        await unmap(runtime, subsystem, namespace)
+    try:
+        notice = await close_volume(runtime, namespace, abandon=abandon)
+        if not abandon and notice is not None and notice.result:
+            # A close that failed leaves the medium open with its data; nobody will try again.
+            await close_volume(runtime, namespace, abandon=True)
+    except DataPathError:
+        return None
+    return notice
 
 
 async def flush_volume(runtime: Runtime, namespace: Namespace, timeout_s: float) -> str:

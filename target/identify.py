@@ -37,6 +37,10 @@ MANY_NAMESPACES = ALL_NAMESPACES - 1
 """Lists start after the given NSID; this and above are illegal (figure 273)."""
 ONCS = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8
 """Compare, DSM, Write Zeroes, Save and Select, Timestamp, Verify, Copy (figure 275)."""
+SGLS = 1 << 0
+"""SGLs without alignment (figure 275); longer ones than the data (bit 18) are refused."""
+SGLS_OFFSET = 1 << 20
+"""Data blocks by offset, which is how in-capsule data is described (TCP 1.0, 3.3.1)."""
 HOST_ID_128_BIT = 1 << 0
 TRAFFIC_KEEP_ALIVE = 1 << 6
 
@@ -72,10 +76,10 @@ def _controller(controller: Controller, command: Command, page: Page) -> None:
     page.put(111, 1, subsystem.kind.value)  # CNTRLTYPE
     page.put(258, 1, ABORT_LIMIT)  # ACL
     page.put(259, 1, ASYNC_EVENT_LIMIT)  # AERL
-    page.put(261, 1, 0x04 if subsystem.is_discovery else 0x27)  # LPA
+    page.put(261, 1, 0x04 if subsystem.is_discovery else 0x07)  # LPA
     page.put(320, 2, GRANULARITY_MS // 100)  # KAS
     page.put(514, 2, limits.queue_depth)  # MAXCMD
-    page.put(536, 4, 1)  # SGLS: SGLs, no alignment needed
+    page.put(536, 4, SGLS | (SGLS_OFFSET if limits.in_capsule else 0))
     page.text(768, 256, subsystem.nqn, b"\0")
     page.put(1792, 4, (64 + limits.in_capsule) // 16)  # IOCCSZ
     page.put(1796, 4, 1)  # IORCSZ

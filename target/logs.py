@@ -135,15 +135,18 @@ def _changed_namespaces(controller: Controller, command: Command) -> bytes:
 
 
 def _effects(controller: Controller, command: Command) -> bytes:
-    """Commands Supported and Effects (figure 209): nothing here freezes a queue (CSE 0)."""
+    """Commands Supported and Effects (figure 209): nothing here freezes a queue (CSE 0).
+
+    Command scopes stay zero (LPA bit 5 clear): Linux logs every I/O command that has one.
+    """
     if command.cdw(14) >> 24 != NVM_COMMAND_SET:
         raise PeerFault(Status.INVALID_FIELD, why="CSI")
     page = Page(4096)
     for admin in AdminOpcode:
-        page.put(admin * 4, 4, SUPPORTED | CONTROLLER_SCOPE)
+        page.put(admin * 4, 4, SUPPORTED)
     for io in IoOpcode:
         change = BLOCK_CHANGE if io in READS_BLOCKS else 0
-        page.put(1024 + io * 4, 4, SUPPORTED | change | NAMESPACE_SCOPE)
+        page.put(1024 + io * 4, 4, SUPPORTED | change)
     return bytes(page.bytes)
 
 

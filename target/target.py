@@ -294,6 +294,15 @@ class Target:
         if why:
             raise MediumError(f"it cannot be flushed ({why}); it stays", where)
 
+    def media_control(self, nqn: str, nsid: int, kind: str, verb: str) -> None:
+        """Tell a fault wrapper of a namespace's medium what to do (csrc/media.h).
+
+        It waits for nothing, for a wrapper that holds back what an operation waits for must still
+        be told to let go. Raises NotFound or MediumError.
+        """
+        volume = self.subsystem(nqn).namespace(nsid).volume
+        self._running.data_path.volume_control(volume, kind, verb)
+
     # ---- listeners ----
 
     async def add_listener(self, settings: ListenerSettings) -> Address:

@@ -12,7 +12,7 @@ from prestage.target.datapath import (
     MEDIA_THREADS,
     VolumeConfig,
 )
-from prestage.target.errors import Invalid
+from prestage.target.errors import AlreadyExists, Invalid
 from prestage.target.identity import Identity
 from prestage.target.runtime import Runtime
 from prestage.target.settings import NamespaceSettings
@@ -101,6 +101,12 @@ def open_namespace(
     where = f"{subsystem.nqn} namespace {settings.path or settings.media}"
     validate(settings, where)
     nsid = subsystem.free_nsid(settings.nsid)
+    number, nguid = identifiers(identity, settings, subsystem.nqn, nsid)
+    for other in (subsystem, *runtime.subsystems.values()):
+        for namespace in other.namespaces.values():
+            if number == namespace.uuid or nguid == namespace.nguid:
+                taken = f"{other.nqn} namespace {namespace.nsid}"
+                raise AlreadyExists(f"its uuid or nguid is that of {taken}", where, "a unique one")
     owned = sum(len(other.namespaces) for other in runtime.subsystems.values())
     volume = runtime.data_path.volume_open(
         VolumeConfig(
@@ -120,5 +126,4 @@ def open_namespace(
     for bit, sentence in WARNINGS.items():
         if limits.warnings & bit:
             runtime.warnings.append(f"{where}: {sentence}")
-    number, nguid = identifiers(identity, settings, subsystem.nqn, nsid)
     return Namespace(nsid, settings, volume, size, number, nguid)

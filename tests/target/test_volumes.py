@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prestage.target.errors import Invalid
+from prestage.target.settings import NamespaceSettings
+from prestage.target.volumes import escape, medium_spec, validate
+
+
+@pytest.mark.parametrize(
+    ("settings", "spec"),
+    [
+        (NamespaceSettings(path="/a/b"), "file:/a/b"),
+        (NamespaceSettings(path="/a/b", size=8192), "file:/a/b,size=8192,create=1"),
+        (NamespaceSettings(path="/a,b|c%d"), "file:/a%2Cb%7Cc%25d"),
+        (
+            NamespaceSettings(path="/d", media_options={"engine": "threads", "depth": 4}),
+            "file:/d,engine=threads,depth=4",
+        ),
+        (NamespaceSettings(media="ram", size=4096), "ram:size=4096"),
+        (
+            NamespaceSettings(media="model", path="/m", size=4096, media_options={"seed": 1}),
+            "model:/m,size=4096,create=1,seed=1",
+        ),
+        (
+            NamespaceSettings(
+                media="ram", size=4096, faults=["delay:read_us=100", "error:op=read,errno=EIO"]
+            ),
+            "delay:read_us=100|error:op=read,errno=EIO|ram:size=4096",
+        ),
+    ],
+)
+def test_the_specification_of_a_medium(settings: NamespaceSettings, spec: str) -> None:
+    assert medium_spec(settings) == spec
+
+
+def test_a_relative_path_is_made_absolute_and_links_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("/dev/null")
+    assert medium_spec(NamespaceSettings(path="link")) == f"file:{escape(str(tmp_path))}/link"
+
+
+def test_good_settings_are_valid() -> None:
+    validate(NamespaceSettings(path="/x", nguid="0" * 32, write_policy="through"), "here")
+
+
+def test_the_error_says_what_where_and_what_was_expected() -> None:
+    with pytest.raises(Invalid) as caught:
+        validate(NamespaceSettings(path="/x", block=1000), "nqn.a namespace /x")
+    error = caught.value
+    assert (error.what, error.where) == ("1000 is not allowed", "nqn.a namespace /x block")
+    assert error.expected == "512 or 4096"
+    assert str(error) == ("nqn.a namespace /x block: 1000 is not allowed (expected 512 or 4096)")
