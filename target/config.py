@@ -33,6 +33,8 @@ from prestage.target.sizes import parse_duration_s, parse_duration_us, parse_siz
 
 MAX_FILE_BYTES = 4 << 20
 MAX_PROBLEMS = 100
+SAME_AS = re.compile(r"than in (\S+)$")
+"""In the message about a duplicate: the path to the other one."""
 
 QUANTITIES: dict[tuple[type[Settings], str], Callable[[Any], int | float]] = {
     (NamespaceSettings, "size"): parse_size,
@@ -216,7 +218,11 @@ def settings_from(data: object, source: str) -> TargetSettings:
         problems = problems + [
             Problem(path, message)
             for path, message in check(settings)
-            if not any(_within(path, problem.path) for problem in reader.problems)
+            if not any(
+                _within(judged, problem.path)
+                for problem in reader.problems
+                for judged in (path, *SAME_AS.findall(message))
+            )
         ]
     if problems or settings is None:
         raise InvalidConfig(source, problems)

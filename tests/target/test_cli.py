@@ -20,6 +20,7 @@ from rpc_tools import HOST, NQN, fake_settings
 from prestage.target.cli import main
 from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
+from prestage.target.rpc.client import Client
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.server import ControlServer
 
@@ -133,6 +134,8 @@ def test_a_namespace_that_the_target_refuses_leaves_nothing(cli: Cli) -> None:
     error = cli.run("namespace", "add", "ram:,size=1M,nsid=1", code=1)
     assert error.startswith("prestage: File exists: ")
     assert len(cli.json("namespace", "list")) == 1
+    with Client(cli.path) as client:
+        assert len(client.call("bdev_get_bdevs")) == 1
     assert cli.run("namespace", "add", "ram:,size=1M") == f"added namespace 2 to {NQN}\n"
 
 

@@ -325,6 +325,20 @@ def test_several_faults_are_reported_together_and_once_each(tmp_path: Path) -> N
     ]
 
 
+def test_a_default_in_place_of_a_wrong_value_is_not_judged(tmp_path: Path) -> None:
+    found = errors_of(
+        "[[listeners]]\nport = 'x'\n[[listeners]]\n"
+        "[[subsystems]]\nnqn = 3\n[[subsystems]]\nnqn = 4\n[[subsystems.namespaces]]\npath = 5",
+        tmp_path,
+    )
+    assert [line.split(":")[0] for line in found] == [
+        "listeners[0].port",
+        "subsystems[0].nqn",
+        "subsystems[1].nqn",
+        "subsystems[1].namespaces[0].path",
+    ]
+
+
 def test_a_hundred_faults_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
     found = errors_of("".join(f"x{n} = 1\n" for n in range(250)), tmp_path)
     assert len(found) == 101
