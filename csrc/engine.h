@@ -23,7 +23,7 @@ enum ps_role { PS_ROLE_TARGET = 0, PS_ROLE_HOST = 1 };
 struct ps_engine_config {
   uint32_t role;            /* enum ps_role */
   uint32_t slot_count;      /* commands in flight at most, 1 to 4096 */
-  uint32_t max_h2c_data;    /* MAXH2CDATA announced by a target, bytes, multiple of 4, >= 4096 */
+  uint32_t max_h2c_data;    /* target: MAXH2CDATA announced, bytes, 4 KiB to 16 MiB, dwords */
   uint32_t in_capsule_size; /* in-capsule data taken before ps_engine_bind, bytes (8192) */
   uint32_t digests;         /* enum ps_digest bits: granted at most (target), asked for (host) */
   uint32_t max_r2t;         /* host: MAXR2T asked, 0-based */

@@ -60,13 +60,14 @@ struct ps_media;
 /* Open a medium. `spec` is a chain, outermost wrapper first, parts joined by '|', options by ',':
  *   file:PATH[,size=BYTES][,create=1][,engine=auto|uring|threads][,direct=auto|0|1][,depth=N]
  *   ram:size=BYTES
- *   model:PATH[,size=BYTES][,create=1],seed=N,read_us=MEDIAN,read_p99_us=..,write_us=..,
- *         bandwidth=BYTES_PER_S,channels=N[,scale=F]     (a seeded flash over a file)
+ *   model:PATH[,size=BYTES][,create=1][,depth=N],seed=N,read_us=MEDIAN,read_p99_us=..,
+ *         write_us=..[,write_p99_us=..],bandwidth=BYTES_PER_S,channels=N[,scale=F]
+ *                                                           (a seeded flash over a file)
  *   delay:read_us=N,write_us=N,sync_us=N,seed=N|...        (adds a delay, exact or seeded)
  *   error:op=read|write|sync|any,errno=EIO|ENOSPC|SHORT,rate=F,count=N,first=OFFSET,last=OFFSET,
  *         seed=N|...                                        (fails what matches)
- *   stall:after=N|...                                       (holds requests until released)
- *   powercut:seed=N|...                                     (unsynced writes are kept aside)
+ *   stall:after=N,op=read|write|sync|any|...   (holds what matches until released)
+ *   powercut:seed=N,limit=BYTES|...                         (unsynced writes are kept aside)
  * A path's ',' and '|' and '%' are written %2C, %7C and %25. Every option is checked; `error` says
  * what was wrong, where in the spec, and what was expected. The backing file is locked exclusively
  * (an open-file-description lock, F_OFD_SETLK; "is in use by another target"). Returns NULL on
@@ -86,7 +87,8 @@ int ps_media_poll(struct ps_media *media, uint64_t now_ns);
  * which it has although the descriptor says nothing (UINT64_MAX: never). */
 int ps_media_wait_fd(struct ps_media *media);
 uint64_t ps_media_next_time(struct ps_media *media);
-/* Re-read the size of what is below (a grown block device), or change it (a file). 0 or -errno. */
+/* Re-read the size of what is below (0: a grown block device), or change it (a file, ram). 0 or
+ * -errno. Any thread; it may take a while. */
 int ps_media_resize(struct ps_media *media, uint64_t size);
 /* Fault wrappers: reach the wrapper called `kind` in the chain. `verb`: "release" (stall), "arm"
  * (error, stall: starts matching again), "cut" (powercut: drop, reorder, tear by seed, then continue
@@ -94,7 +96,9 @@ int ps_media_resize(struct ps_media *media, uint64_t size);
 int ps_media_control(struct ps_media *media, const char *kind, const char *verb, char *error,
                      size_t error_size);
 /* Ends threads and ring, unlocks. Requests under way must have ended, or are abandoned when
- * `abandon` (a stalled medium at exit). */
+ * `abandon` (a stalled medium at exit): `done` is not called for them any more, but the kernel may
+ * still use their buffers, which must stay as they are until the process ends. Any thread; powercut
+ * does a cut that was ordered and not done yet only when it is the owner's. */
 void ps_media_close(struct ps_media *media, bool abandon);
 /* cffi: end */
 

@@ -29,7 +29,7 @@ struct ps_tier_config {
   uint32_t frame_count;   /* slots of DRAM */
   uint32_t slot_size;     /* bytes, power of two, 16 KiB to 2 MiB */
   uint32_t extent_count;  /* tracked extents at most (>= frame_count) */
-  uint32_t dirty_limit;   /* dirty + flushing frames at most */
+  uint32_t dirty_limit;   /* dirty + flushing + unsynced frames at most, <= frame_count - 3 */
   uint32_t volume_count;  /* volumes at most */
   uint64_t unsynced_age_ns; /* a sync is wanted when written units wait longer than this */
   uint64_t writeback_age_ns; /* dirty units are written at latest after this */
@@ -43,12 +43,17 @@ enum ps_tier_result {
   PS_TIER_ERROR = 2      /* see waiter->error: an errno */
 };
 
-/* One per command, embedded by the caller; in at most one queue at a time. */
+/* One per command, embedded by the caller, zeroed before its first use; in at most one queue at a
+ * time. What it waited for (a frame, room below the dirty limit, a reservation) is set aside for it
+ * when it is woken: so after WAIT make the same call again once it is woken, or ps_tier_forget it;
+ * its memory must stay until then. After DONE or ERROR nothing is kept for it. */
 struct ps_tier_waiter {
   struct ps_tier_waiter *next;
   struct ps_tier_waiter *previous;
   uint64_t sequence;     /* flush: what it waits for */
-  int32_t error;         /* errno of the fill or flush that failed, 0 else */
+  int32_t error;         /* after ERROR: what failed (EIO, ENOSPC, ...), or what was wrong with the
+                            call: ENODEV (no such volume), EINVAL (not within one extent), ERANGE
+                            (beyond the end of the volume), E2BIG (more than ps_tier_budget) */
   uint32_t owner;        /* the caller's own: which reactor to wake */
   uint32_t state;        /* the tier's own */
   uint32_t volume;       /* the tier's own */
@@ -85,10 +90,15 @@ struct ps_tier *ps_tier_new(const struct ps_tier_config *config);
 void ps_tier_free(struct ps_tier *tier);
 
 /* Volumes: `volume` is a small number the caller chooses. `tenant` defaults per access. */
+/* 0, -EEXIST, or -EINVAL (volume number, a size that is not whole blocks, or a block size that is
+ * not a power of two from 512 to slot_size). */
 int ps_tier_volume_add(struct ps_tier *tier, uint32_t volume, uint64_t size, uint32_t block_size);
-/* Growth or shrink: extents beyond a smaller size are dropped, dirty or not. */
+/* Growth or shrink: extents beyond a smaller size are dropped, dirty or not. Media work that was
+ * handed out before may still reach beyond the new end: let it end before the medium shrinks. What
+ * the last, partial unit gains by growth reads as zeros. */
 int ps_tier_volume_resize(struct ps_tier *tier, uint32_t volume, uint64_t size);
-/* Drops everything of the volume. -EBUSY while frames are pinned or media work is under way. */
+/* Drops everything of the volume. -EBUSY while frames are pinned or media work is under way. Those
+ * who wait for a flush of it are woken with ENODEV. */
 int ps_tier_volume_remove(struct ps_tier *tier, uint32_t volume);
 
 /* How many frames commands may hold at once (pins and fresh frames), in FIFO order: a command
@@ -150,7 +160,8 @@ int ps_tier_flush(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64
 void ps_tier_reference(struct ps_tier *tier, uint32_t frame);
 void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame);
 
-/* A waiter leaves whatever queue it is in (a command that was aborted). */
+/* A waiter leaves whatever queue it is in and gives back what was set aside for it (a command that
+ * was aborted while waiting, or after it was woken). */
 void ps_tier_forget(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 
 /* Media work to start now, one at a time; false when there is none. */
@@ -161,11 +172,14 @@ void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, in
 struct ps_tier_waiter *ps_tier_next_woken(struct ps_tier *tier);
 /* The errno of the volume's last write or sync when that failed; 0 when it succeeded. */
 int32_t ps_tier_health(const struct ps_tier *tier, uint32_t volume);
-/* When ps_tier_next_action may have work although nothing completes (UINT64_MAX: never). */
+/* When ps_tier_next_action may have work although nothing completes (UINT64_MAX: never). Ask after
+ * ps_tier_next_action said false. */
 uint64_t ps_tier_next_time(const struct ps_tier *tier);
 
 /* The value tables: worth of (class, age bin), lower is evicted first. 8 classes by 32 bins of
- * age, bin b holding ages in [2^b, 2^(b+1)) ms. Default: LRU for every class. Copied. */
+ * age, bin b holding ages in [2^b, 2^(b+1)) ms (bin 0 from 0 ms). Classes: 0 brought in and not
+ * read yet, 1 read with `once` only, 2 read, 3 read again, 4 written; what was read with `once`
+ * counts as of the oldest bin. Default: LRU for every class. Copied. */
 void ps_tier_set_values(struct ps_tier *tier, const float *values);
 
 /* Residency of a range: how many of its units are valid. */

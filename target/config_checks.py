@@ -137,14 +137,14 @@ def _check_tier(tier: TierSettings, limits: LimitSettings) -> Iterator[Found]:
     elif tier.size > memory:
         expected = f"expected at most the memory of this machine, {format_size(memory)}"
         yield "tier.size", f"found {size_text(tier.size)}, {expected}"
-    yield from _range("tier.dirty_percent", tier.dirty_percent, 1, 90)
+    yield from _range("tier.dirty_percent", tier.dirty_percent, 1, 80)
     yield from _seconds("tier.writeback_s", tier.writeback_s, 0.001, 3600)
 
 
 def _check_limits(limits: LimitSettings) -> Iterator[Found]:
     yield from _range("limits.connections", limits.connections, 1, 16384)
     yield from _range("limits.io_queues", limits.io_queues, 1, 128)
-    yield from _range("limits.queue_depth", limits.queue_depth, 16, 4096)
+    yield from _range("limits.queue_depth", limits.queue_depth, 32, 4096)
     transfer = limits.max_transfer
     if not _is_power(transfer) or not 4096 <= transfer <= 16 << 20:
         expected = "expected a power of two, 4K to 16M"
@@ -153,7 +153,7 @@ def _check_limits(limits: LimitSettings) -> Iterator[Found]:
         expected = "expected a multiple of 512, 0 to 64K"
         yield "limits.in_capsule", f"found {size_text(limits.in_capsule)}, {expected}"
     yield from _seconds("limits.handshake_s", limits.handshake_s, 0.01, 3600)
-    yield from _seconds("limits.stop_s", limits.stop_s, 0, 86400)
+    yield from _seconds("limits.stop_s", limits.stop_s, 0.1, 86400)
     yield from _seconds("limits.discovery_keep_alive_s", limits.discovery_keep_alive_s, 1, 86400)
 
 

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from prestage.target.sizes import parse_size, quote
+from prestage.target.sizes import quote, size_text
 
 Value = str | int | float
 Check = Callable[[Value], str | None]
@@ -18,17 +18,40 @@ Check = Callable[[Value], str | None]
 
 MAX_U64 = (1 << 64) - 1
 
+# As the core reads them: no sign, no exponent, and for sizes only these units.
+WHOLE = re.compile(r"[0-9]{1,20}")
+DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
+SIZE = re.compile(r"([0-9]{1,20})([KMGT]?)")
+SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
-def _number(least: float, most: float, whole: bool = True) -> Check:
-    kind = "a whole number" if whole else "a number"
 
+def _whole(least: int, most: int) -> Check:
     def check(value: Value) -> str | None:
-        try:
-            number = (int(str(value)) if whole else float(value)) if value != "" else None
-        except ValueError:
-            number = None
-        if number is None or isinstance(value, bool) or not least <= number <= most:
-            return f"expected {kind} from {least:g} to {most:g}"
+        text = str(value)
+        if WHOLE.fullmatch(text) is None or not least <= int(text) <= most:
+            return f"expected a whole number from {least} to {most}"
+        return None
+
+    return check
+
+
+def _decimal(least: float, most: float) -> Check:
+    def check(value: Value) -> str | None:
+        text = str(value)
+        if DECIMAL.fullmatch(text) is None or not least <= float(text) <= most:
+            return f"expected a number from {least:g} to {most:.12g}"
+        return None
+
+    return check
+
+
+def _size(least: int, most: int) -> Check:
+    def check(value: Value) -> str | None:
+        match = SIZE.fullmatch(str(value))
+        if match is None:
+            return "expected a size such as 2G or 500M, or a whole number of bytes"
+        if not least <= int(match[1]) << SHIFTS[match[2]] <= most:
+            return f"expected a size from {size_text(least)} to {size_text(most)}"
         return None
 
     return check
@@ -36,59 +59,56 @@ def _number(least: float, most: float, whole: bool = True) -> Check:
 
 def _choice(*choices: str) -> Check:
     def check(value: Value) -> str | None:
-        shown = str(int(value)) if isinstance(value, bool) else str(value)
-        return None if shown in choices else f"expected {', '.join(choices[:-1])} or {choices[-1]}"
+        if str(value) in choices:
+            return None
+        return f"expected {', '.join(choices[:-1])} or {choices[-1]}"
 
     return check
 
 
-def _size(value: Value) -> str | None:
-    try:
-        parse_size(value if isinstance(value, str) else int(value))
-    except ValueError:
-        return "expected a size such as 2G"
-    return None
-
-
-_seed = _number(0, MAX_U64)
-_microseconds = _number(0, 60_000_000)
+_seed = _whole(0, MAX_U64)
+_depth = _whole(1, 4096)
+_latency = _decimal(0.001, 1e9)
+_delay = _whole(0, 3_600_000_000)
+_op = _choice("any", "read", "write", "sync")
 
 MEDIA_OPTIONS: dict[str, dict[str, Check]] = {
     "file": {
         "engine": _choice("auto", "uring", "threads"),
         "direct": _choice("auto", "0", "1"),
-        "depth": _number(1, 4096),
+        "depth": _depth,
     },
     "ram": {},
     "model": {
         "seed": _seed,
-        "read_us": _microseconds,
-        "read_p99_us": _microseconds,
-        "write_us": _microseconds,
-        "bandwidth": _size,
-        "channels": _number(1, 1024),
-        "scale": _number(0.000001, 1_000_000, whole=False),
+        "read_us": _latency,
+        "read_p99_us": _latency,
+        "write_us": _latency,
+        "write_p99_us": _latency,
+        "bandwidth": _size(1, (1 << 63) - 1),
+        "channels": _whole(1, 256),
+        "scale": _decimal(0.000001, 1_000_000),
+        "depth": _depth,
     },
 }
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "model": ("seed", "read_us", "read_p99_us", "write_us", "bandwidth", "channels"),
+}
+"""Options without a default: a model is nothing without its numbers."""
 
 FAULT_OPTIONS: dict[str, dict[str, Check]] = {
-    "delay": {
-        "read_us": _microseconds,
-        "write_us": _microseconds,
-        "sync_us": _microseconds,
-        "seed": _seed,
-    },
+    "delay": {"read_us": _delay, "write_us": _delay, "sync_us": _delay, "seed": _seed},
     "error": {
-        "op": _choice("read", "write", "sync", "any"),
+        "op": _op,
         "errno": _choice("EIO", "ENOSPC", "SHORT"),
-        "rate": _number(0, 1, whole=False),
-        "count": _number(0, MAX_U64),
-        "first": _number(0, MAX_U64),
-        "last": _number(0, MAX_U64),
+        "rate": _decimal(0, 1),
+        "count": _seed,
+        "first": _size(0, MAX_U64),
+        "last": _size(0, MAX_U64),
         "seed": _seed,
     },
-    "stall": {"after": _number(0, MAX_U64)},
-    "powercut": {"seed": _seed},
+    "stall": {"after": _seed, "op": _op},
+    "powercut": {"seed": _seed, "limit": _size(4096, 1 << 36)},
 }
 
 FAULT = re.compile(r"([a-z]+)(?::(.*))?", re.DOTALL)
@@ -104,6 +124,10 @@ def check_media(media: str, options: Mapping[str, Value], prefix: str) -> Iterat
         fault = _option_fault(name, value, known, f'media = "{media}"')
         if fault:
             yield f"{prefix}media_options.{name}", fault
+    missing = [name for name in REQUIRED.get(media, ()) if name not in options]
+    if missing:
+        needs = f'media = "{media}" needs {", ".join(REQUIRED[media])}'
+        yield f"{prefix}media_options", f"found no {', '.join(missing)}, {needs}"
 
 
 def check_faults(faults: list[str], prefix: str) -> Iterator[tuple[str, str]]:

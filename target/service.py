@@ -18,6 +18,7 @@ import structlog
 from prestage.target import readiness
 from prestage.target.errors import TargetError
 from prestage.target.notify import notify
+from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.server import ControlServer
 from prestage.target.rpc.view import TargetLike
@@ -30,6 +31,8 @@ EXIT_UNFLUSHED = 3
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOP_GRACE_S = 10.0
 """How much longer than it promised a stop may take before the process gives up on it."""
+HURRY_S = 1.0
+"""How much longer a stop may take once it is hurried."""
 SOCKET_NAME = "prestage.sock"
 
 log = structlog.get_logger("prestage.service")
@@ -59,6 +62,8 @@ class Service:
     json: bool = False
     make: MakeTarget = make_target
     say: Callable[[str], None] | None = None
+    gave_up: bool = False
+    """The stop did not end; whatever still runs has to end with the process."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -163,15 +168,18 @@ class Service:
             timeout=limit + STOP_GRACE_S,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        if not stopping.done() and self._hurry.is_set():
-            stopping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({stopping}, timeout=STOP_GRACE_S)
-            stopping = asyncio.ensure_future(target.stop(0.0))
-            await asyncio.wait({stopping}, timeout=STOP_GRACE_S)
+        if not stopping.done():
+            await asyncio.wait({stopping}, timeout=HURRY_S)
         hurrying.cancel()
         if not stopping.done():
-            return self._tell_stopped(False, ["everything: the target did not stop in time"])
+            # A stop that is cancelled half way can no longer tell what it lost, so it is left
+            # alone: the process ends around it, and says what is not on the media now.
+            self.gave_up = True
+            left = []
+            with contextlib.suppress(TargetError):
+                left = view.unflushed(target)
+            left = left or ["the target did not say that it had finished"]
+            return self._tell_stopped(False, left)
         report = stopping.result()
         return self._tell_stopped(report.clean, [str(item) for item in report.unflushed])
 
@@ -201,7 +209,13 @@ def print_line(line: str) -> None:
 def run(service: Service) -> int:
     """Run the daemon and return its exit code; what keeps it from starting is one sentence."""
     try:
-        return asyncio.run(service.run())
+        with asyncio.Runner() as runner:
+            code = runner.run(service.run())
+            if service.gave_up:
+                # Threads that wait for a medium which never answers would hold the exit up.
+                sys.stdout.flush()
+                os._exit(code)
+            return code
     except (TargetError, OSError) as error:
         message = describe(error)
         log.debug("start failed", reason=message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from prestage.target.errors import AlreadyExists, Invalid, NotFound
@@ -23,6 +24,7 @@ class FakeNamespace:
     size_bytes: int
     uuid: uuid.UUID
     nguid: bytes
+    volume: int
 
 
 @dataclass
@@ -66,11 +68,12 @@ class FakeTarget:
     def __init__(self, settings: TargetSettings) -> None:
         self.settings = settings
         self.listeners: list[tuple[str, int]] = []
-        self.subsystems: dict[str, FakeSubsystem] = {}
+        self.by_nqn: dict[str, FakeSubsystem] = {}
+        self._running = SimpleNamespace(data_path=SimpleNamespace(volume_control=self._control))
         self.warnings: list[str] = []
         self.report = FakeReport()
         self.stops: list[float] = []
-        self.controls: list[tuple[str, int, str, str]] = []
+        self.controls: list[tuple[int, str, str]] = []
         self.start_error: Exception | None = None
         self.hold_start: asyncio.Event | None = None
         self.hold_stop: asyncio.Event | None = None
@@ -95,16 +98,20 @@ class FakeTarget:
         self.running = False
         return self.report
 
+    @property
+    def subsystems(self) -> list[FakeSubsystem]:
+        return list(self.by_nqn.values())
+
     def _subsystem(self, nqn: str) -> FakeSubsystem:
-        if nqn not in self.subsystems:
+        if nqn not in self.by_nqn:
             raise NotFound("no such subsystem", nqn)
-        return self.subsystems[nqn]
+        return self.by_nqn[nqn]
 
     async def add_subsystem(self, settings: SubsystemSettings) -> None:
-        if settings.nqn in self.subsystems:
+        if settings.nqn in self.by_nqn:
             raise AlreadyExists("the subsystem exists", settings.nqn)
         allow_any = settings.allow_any_host
-        self.subsystems[settings.nqn] = FakeSubsystem(
+        self.by_nqn[settings.nqn] = FakeSubsystem(
             settings.nqn,
             settings.serial or "FAKE0001",
             settings.model,
@@ -117,7 +124,7 @@ class FakeTarget:
 
     async def remove_subsystem(self, nqn: str) -> None:
         self._subsystem(nqn)
-        del self.subsystems[nqn]
+        del self.by_nqn[nqn]
 
     async def add_namespace(self, nqn: str, settings: NamespaceSettings) -> int:
         subsystem = self._subsystem(nqn)
@@ -128,7 +135,7 @@ class FakeTarget:
         identity = uuid.UUID(settings.uuid) if settings.uuid else uuid.uuid4()
         nguid = bytes.fromhex(settings.nguid) if settings.nguid else identity.bytes
         size = settings.size or 1 << 20
-        taken[nsid] = FakeNamespace(nsid, settings, size, identity, nguid)
+        taken[nsid] = FakeNamespace(nsid, settings, size, identity, nguid, 100 + nsid)
         return nsid
 
     async def remove_namespace(self, nqn: str, nsid: int) -> None:
@@ -149,26 +156,26 @@ class FakeTarget:
             raise NotFound("not listened on", f"{address} port {port}")
         self.listeners.remove((address, port))
 
-    def allow_host(self, nqn: str, host: str) -> None:
+    async def allow_host(self, nqn: str, host: str) -> None:
         subsystem = self._subsystem(nqn)
         if host in subsystem.hosts:
             raise AlreadyExists("the host is on the list", f"{nqn} host {host}")
         subsystem.hosts.add(host)
 
-    def deny_host(self, nqn: str, host: str) -> None:
+    async def deny_host(self, nqn: str, host: str) -> None:
         self._subsystem(nqn).hosts.discard(host)
 
-    def set_allow_any_host(self, nqn: str, allow: bool, /) -> None:
+    async def set_allow_any_host(self, nqn: str, allow: bool, /) -> None:
         self._subsystem(nqn).allow_any_host = allow
 
-    def media_control(self, nqn: str, nsid: int, kind: str, verb: str) -> None:
+    def _control(self, volume: int, kind: str, verb: str) -> None:
         if kind != "stall":
             raise Invalid("no such wrapper", kind, "stall")
-        self.controls.append((nqn, nsid, kind, verb))
+        self.controls.append((volume, kind, verb))
 
     def connect(self, nqn: str, host: str, queues: int) -> None:
         """Pretend that a host connected with so many I/O queues."""
-        self.subsystems[nqn].controllers[1] = FakeController(
+        self.by_nqn[nqn].controllers[1] = FakeController(
             1,
             host,
             bytes(16),
@@ -177,16 +184,22 @@ class FakeTarget:
         )
 
     def stats(self) -> dict[str, Any]:
-        zero = {"reads": 0, "read_bytes": 0, "read_ns": 0, "writes": 0, "write_bytes": 0}
         return {
+            "uptime_s": 12.5,
             "core": {"commands": 5, "bytes_in": 4096},
             "reactors": [{"busy_ns": 1000, "commands": 7}] * self.settings.reactors,
-            "subsystems": {
-                nqn: {
-                    "namespaces": {
-                        nsid: self.counters.get((nqn, nsid), zero) for nsid in one.namespaces
-                    }
-                }
-                for nqn, one in self.subsystems.items()
-            },
+            "subsystems": [
+                {"nqn": nqn, "namespaces": [self._space(nqn, n) for n in one.namespaces.values()]}
+                for nqn, one in self.by_nqn.items()
+            ],
+            "warnings": self.warnings,
+        }
+
+    def _space(self, nqn: str, namespace: FakeNamespace) -> dict[str, Any]:
+        names = ("reads", "read_bytes", "read_ns", "writes", "write_bytes", "unflushed_bytes")
+        return {
+            "nsid": namespace.nsid,
+            "path": namespace.settings.path,
+            "media": namespace.settings.media,
+            "counters": dict.fromkeys(names, 0) | self.counters.get((nqn, namespace.nsid), {}),
         }

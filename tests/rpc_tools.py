@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fake_target import FakeTarget
+
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.dispatch import handle
 from prestage.target.rpc.server import ControlServer
@@ -84,4 +85,4 @@ class Rig_in_loop:  # noqa: N801 - stands for a Rig where a loop runs already
 
     def __init__(self) -> None:
         self.target = FakeTarget(fake_settings())
-        self.context = Context(self.target, lambda number: None)
+        self.context = Context(self.target, lambda _: None)

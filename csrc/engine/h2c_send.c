@@ -33,15 +33,22 @@ void ps_r2t_read(struct ps_engine *engine) {
   }
 }
 
-/* The first R2T is honoured in full: the next moves up. */
+/* The first R2T was honoured in full, to the last byte sent: the next moves up. */
 static void next_r2t(struct slot *slot) {
-  assert(slot->r2t_count > 0);
+  assert(slot->r2t_count > 0 && slot->u.host.r2t_left == 0);
   slot->r2t_count--;
   for (uint32_t i = 0; i < slot->r2t_count; i++) {
     slot->u.host.r2t_ttag[i] = slot->u.host.r2t_ttag[i + 1];
     slot->u.host.r2t_length[i] = slot->u.host.r2t_length[i + 1];
   }
   if (slot->r2t_count > 0) slot->u.host.r2t_left = slot->u.host.r2t_length[0];
+}
+
+void ps_h2c_data_sent(struct ps_engine *engine, uint32_t index) {
+  struct slot *slot = ps_slot(engine, index);
+  assert(!slot->queued);
+  if (slot->r2t_count > 0 && slot->u.host.r2t_left == 0) next_r2t(slot);
+  if (engine->state == ENGINE_OPEN) ps_h2c_data_write(engine, index);
 }
 
 void ps_h2c_data_write(struct ps_engine *engine, uint32_t index) {
@@ -77,6 +84,5 @@ void ps_h2c_data_write(struct ps_engine *engine, uint32_t index) {
   }
   slot->covered += length;
   slot->u.host.r2t_left = left - length;
-  if (slot->u.host.r2t_left == 0) next_r2t(slot);
   ps_output_queue(engine, index, PART_HEAD, PART_END);
 }

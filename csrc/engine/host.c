@@ -83,7 +83,7 @@ void ps_host_sent(struct ps_engine *engine, uint32_t index) {
   if (slot->complete) {
     slot->complete = false;
     ps_event_push(engine, PS_EVENT_COMPLETION, index);
-  } else if (engine->state == ENGINE_OPEN) {
-    ps_h2c_data_write(engine, index);
+  } else {
+    ps_h2c_data_sent(engine, index);
   }
 }

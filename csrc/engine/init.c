@@ -19,7 +19,7 @@ static bool is_valid(const struct ps_engine_config *config) {
     return config->max_r2t <= PS_R2T_MAX && config->data_alignment <= PS_ALIGNMENT_MAX;
   }
   return config->role == PS_ROLE_TARGET && config->max_h2c_data % 4 == 0 &&
-         config->max_h2c_data >= PS_H2C_DATA_MIN;
+         config->max_h2c_data >= PS_H2C_DATA_MIN && config->max_h2c_data <= PS_H2C_DATA_MAX;
 }
 
 size_t ps_engine_size(const struct ps_engine_config *config) {

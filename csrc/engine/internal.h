@@ -128,12 +128,13 @@ enum ps_limit {
   PS_TERM_SIZE_MAX = 152,   /* TCP 1.0, 3.6.2.4: 24 bytes and 128 of the PDU at fault */
   PS_HEADER_SIZE_MAX = 128, /* ICReq */
   PS_SLOT_COUNT_MAX = 4096,
-  PS_ALIGNMENT_MAX = 31,       /* HPDA, CPDA */
-  PS_H2C_DATA_MIN = 4096,      /* MAXH2CDATA at least */
-  PS_SKIP_MAX = 1 << 20,       /* in-capsule data over the queue's limit, yet skipped */
-  PS_PLEN_MAX = 16 << 20,      /* of a PDU sent to a target */
-  PS_R2T_MAX = 3,              /* MAXR2T a host may ask, 0-based */
-  PS_R2T_RING = PS_R2T_MAX + 2 /* one more is tolerated: see r2t.c */
+  PS_ALIGNMENT_MAX = 31,          /* HPDA, CPDA */
+  PS_H2C_DATA_MIN = 4096,         /* MAXH2CDATA at least (TCP 1.0, 3.6.2.3) */
+  PS_H2C_DATA_MAX = 16 << 20,     /* and at most, here */
+  PS_SKIP_MAX = 1 << 20,          /* in-capsule data over the queue's limit, yet skipped */
+  PS_PLEN_MAX = (16 << 20) + 128, /* of a PDU sent to a target */
+  PS_R2T_MAX = 3,                 /* MAXR2T a host may ask, 0-based */
+  PS_R2T_RING = PS_R2T_MAX + 2    /* one more is tolerated: see r2t.c */
 };
 
 /* ---- state ---- */
@@ -343,6 +344,8 @@ void ps_r2t_write(struct ps_engine *engine, uint32_t slot);
 void ps_host_complete(struct ps_engine *engine, uint32_t slot);
 /* Queue the next H2CData of a slot, if an R2T asks for one. */
 void ps_h2c_data_write(struct ps_engine *engine, uint32_t slot);
+/* The slot's capsule or H2CData has left: on to the next, if an R2T asks for more. */
+void ps_h2c_data_sent(struct ps_engine *engine, uint32_t slot);
 /* A queued PDU of a host's slot has left. */
 void ps_host_sent(struct ps_engine *engine, uint32_t slot);
 

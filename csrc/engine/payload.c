@@ -100,8 +100,8 @@ size_t ps_engine_destination(struct ps_engine *engine, struct iovec *iov, size_t
 
 void ps_engine_received(struct ps_engine *engine, size_t size) {
   struct receiver *receiver = &engine->receiver;
-  assert(receiver->state == RECEIVE_PAYLOAD || receiver->state == RECEIVE_DISCARD);
   if (size == 0) return;
+  assert(receiver->state == RECEIVE_PAYLOAD || receiver->state == RECEIVE_DISCARD);
   if (receiver->state == RECEIVE_PAYLOAD) {
     struct cursor *data = &ps_slot(engine, receiver->slot)->data;
     if (receiver->data_digest) receiver->crc = ps_cursor_crc(data, size, receiver->crc);

@@ -51,7 +51,9 @@ static size_t list_slot(const struct ps_engine *engine, struct slot *slot, struc
                         size_t most) {
   size_t count = 0;
   uint32_t offset = slot->part_offset;
-  for (uint32_t part = slot->part; part < slot->part_end && count < most; part++) {
+  uint32_t end = slot->part_end;
+  assert(end <= PART_END);
+  for (uint32_t part = slot->part; part < end && count < most; part++) {
     if (part == PART_DATA) {
       if (slot->data_left > 0) {
         count += ps_cursor_list(&slot->data, slot->data_left, iov + count, most - count);
@@ -93,6 +95,7 @@ static size_t pass_fixed(uint8_t *sent, uint8_t size, size_t most) {
 /* Passes up to `size` bytes of the slot and any parts that are empty by then. */
 static size_t pass_slot(struct slot *slot, size_t size) {
   size_t passed = 0;
+  assert(slot->part_end <= PART_END);
   while (slot->part < slot->part_end) {
     size_t rest = size - passed;
     if (slot->part == PART_DATA) {

@@ -114,15 +114,31 @@ static bool lock(const struct ps_spec_report *report, const struct ps_backing_or
                       order->path, strerror(errno));
 }
 
-/* The smallest read that the file takes is its block size: O_DIRECT refuses smaller ones. */
+/* What the kernel says about O_DIRECT on this file; 0 when it is too old to say. */
+static uint32_t direct_alignment(int fd) {
+  uint32_t alignment = 0;
+#ifdef STATX_DIOALIGN
+  struct statx status = {0};
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
+      (status.stx_mask & STATX_DIOALIGN) != 0) {
+    alignment = status.stx_dio_offset_align;
+  }
+#endif
+  (void)fd;
+  return alignment;
+}
+
+/* O_DIRECT refuses what is smaller than its blocks: the kernel says how large they are, or the
+ * device does, or the smallest read that succeeds. (Beyond the end of a file all do.) */
 static uint32_t probe_block_size(int fd) {
   assert(fd >= 0);
   void *buffer = NULL;
+  uint32_t block_size = direct_alignment(fd);
+  if (block_size == 0) block_size = ps_backing_device_block(fd);
+  if (block_size >= 512 && block_size <= 4096) return block_size;
   if (posix_memalign(&buffer, 4096, 4096) != 0) return 4096;
-  uint32_t block_size = 512;
-  while (block_size < 4096) {
+  for (block_size = 512; block_size < 4096; block_size *= 2) {
     if (pread(fd, buffer, block_size, (off_t)block_size) >= 0 || errno != EINVAL) break;
-    block_size *= 2;
   }
   free(buffer);
   return block_size;
@@ -273,8 +289,8 @@ int ps_backing_resize(struct ps_backing *backing, uint64_t size) {
   return 0;
 }
 
-/* Closing is not enough to unlock: a ring that is being torn down, or a thread that hangs in a
- * read, may keep the open file description for a while. */
+/* Closing is not enough to unlock: a request that was abandoned keeps the open file description
+ * until the kernel has ended it. */
 void ps_backing_close(struct ps_backing *backing) {
   assert(backing != NULL && backing->file.fd >= 0);
   struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};

@@ -43,6 +43,9 @@ void ps_backing_close(struct ps_backing *backing);
 /* Reads sysfs about the device under `fd`; leaves the defaults where sysfs is silent. */
 void ps_backing_probe_device(struct ps_backing *backing);
 
+/* The logical block size of the device below a file, as sysfs says; 0 when it is silent. */
+uint32_t ps_backing_device_block(int fd);
+
 /* The mode of fallocate(2) that does `op` (DISCARD, ZERO) on `file`. */
 int ps_blocking_fallocate_mode(const struct ps_backing_file *file, uint32_t op);
 /* Runs an operation to its end in this thread. 0 or an errno. */

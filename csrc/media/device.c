@@ -49,3 +49,12 @@ void ps_backing_probe_device(struct ps_backing *backing) {
     backing->file.can_punch = strtoull(text, NULL, 10) > 0;
   }
 }
+
+uint32_t ps_backing_device_block(int fd) {
+  assert(fd >= 0);
+  struct stat status;
+  char text[64];
+  if (fstat(fd, &status) != 0) return 0;
+  if (!read_queue(status.st_dev, "logical_block_size", text, sizeof text)) return 0;
+  return (uint32_t)strtoul(text, NULL, 10);
+}

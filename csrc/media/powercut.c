@@ -21,7 +21,7 @@ enum cut_stage { CUT_READ = 0, CUT_MERGE = 1 };
 
 static const struct ps_option options[OPTIONS] = {
     [SEED] = {.key = "seed", .type = PS_OPTION_NUMBER, .most = UINT64_MAX},
-    [LIMIT] = {.key = "limit", .type = PS_OPTION_SIZE, .least = 4096, .most = UINT64_C(1) << 40},
+    [LIMIT] = {.key = "limit", .type = PS_OPTION_SIZE, .least = 4096, .most = UINT64_C(1) << 36},
 };
 
 struct powercut_media {

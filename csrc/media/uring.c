@@ -41,7 +41,6 @@ int ps_uring_open(struct ps_uring *uring, const struct ps_backing_file *file, ui
   /* The ring's own descriptor does not wake epoll while completions wait to be run by their
    * issuer (DEFER_TASKRUN); an eventfd does. */
   int result = io_uring_register_eventfd(&uring->ring, event_fd);
-  if (result == 0) result = io_uring_register_files(&uring->ring, &file->fd, 1);
   if (result == 0) return 0;
   io_uring_queue_exit(&uring->ring);
   return -result;
@@ -64,7 +63,9 @@ static bool may_retry(struct ps_media_request *request) {
   return (request->state >> 32) <= RETRIES;
 }
 
-/* Prepares the rest of the request; it ends with EAGAIN should the ring have no room. */
+/* Prepares the rest of the request; it ends with EAGAIN should the ring have no room.
+ * The file is not registered with the ring: the kernel takes a ring down some time after it was
+ * closed, and a registered file would stay open, and its device claimed, until then. */
 static void issue(struct ps_uring *uring, struct ps_media_request *request) {
   assert(uring != NULL && request != NULL);
   struct io_uring_sqe *entry = next_entry(uring);
@@ -76,23 +77,23 @@ static void issue(struct ps_uring *uring, struct ps_media_request *request) {
   uint32_t done = progress_of(request);
   uint32_t rest = request->length - done;
   uint64_t offset = request->offset + done;
+  int fd = uring->file.fd;
   switch (request->op) {
     case PS_MEDIA_WRITE:
-      io_uring_prep_write(entry, 0, request->buffer + done, rest, offset);
+      io_uring_prep_write(entry, fd, request->buffer + done, rest, offset);
       break;
     case PS_MEDIA_SYNC:
-      io_uring_prep_fsync(entry, 0, IORING_FSYNC_DATASYNC);
+      io_uring_prep_fsync(entry, fd, IORING_FSYNC_DATASYNC);
       break;
     case PS_MEDIA_DISCARD:
     case PS_MEDIA_ZERO:
-      io_uring_prep_fallocate(entry, 0, ps_blocking_fallocate_mode(&uring->file, request->op),
+      io_uring_prep_fallocate(entry, fd, ps_blocking_fallocate_mode(&uring->file, request->op),
                               (off_t)offset, (off_t)rest);
       break;
     default:
-      io_uring_prep_read(entry, 0, request->buffer + done, rest, offset);
+      io_uring_prep_read(entry, fd, request->buffer + done, rest, offset);
       break;
   }
-  entry->flags |= IOSQE_FIXED_FILE;
   io_uring_sqe_set_data(entry, request);
   uring->in_flight++;
 }
@@ -118,6 +119,7 @@ void ps_uring_kick(struct ps_uring *uring) {
   assert(uring != NULL);
   for (int i = 0; i < RETRIES && io_uring_sq_ready(&uring->ring) > 0; i++) {
     int result = io_uring_submit(&uring->ring);
+    assert(result != -EEXIST); /* another thread than the one that started the medium */
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) break;
     if (result == -EAGAIN || result == -EBUSY) break; /* the next poll kicks again */
   }

@@ -79,11 +79,6 @@ static bool make_tier(struct ps_core* core, char* error, size_t size) {
   core->frame_count = (uint32_t)(config->dram_bytes / config->slot_size);
   core->segments = config->max_transfer / config->slot_size + 1;
   if (core->segments < 4) core->segments = 4;
-  uint32_t least = 8 * core->segments;
-  if (core->frame_count < least)
-    return refuse(error, size, "dram_bytes is %llu, expected at least %llu (%u slots)",
-                  (unsigned long long)config->dram_bytes,
-                  (unsigned long long)least * config->slot_size, least);
   core->frames_size = (size_t)core->frame_count * config->slot_size;
   core->frames = map_frames(core->frames_size, config->huge_pages != 0);
   if (core->frames == NULL)

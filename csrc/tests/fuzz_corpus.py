@@ -8,6 +8,7 @@ from pathlib import Path
 
 
 def main() -> None:
+    """Write the corpus into the folder named on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for mode in range(4):

@@ -1,13 +1,13 @@
 /* What is to be done now: reads that somebody waits for, other reads, writes, syncs. */
 #include "internal.h"
 
-void tier_describe(const struct ps_tier* tier, uint32_t number, struct ps_tier_action* action) {
-  const struct op* op = &tier->ops[number];
-  const struct volume* volume = &tier->volumes[op->volume];
+void tier_describe(const struct ps_tier *tier, uint32_t number, struct ps_tier_action *action) {
+  const struct op *op = &tier->ops[number];
+  const struct volume *volume = &tier->volumes[op->volume];
   *action = (struct ps_tier_action){
       .op = op->kind, .volume = op->volume, .frame = NONE, .ticket = number, .demand = op->demand};
   if (op->kind == PS_TIER_SYNC) return;
-  const struct extent* extent = &tier->extents[op->extent];
+  const struct extent *extent = &tier->extents[op->extent];
   uint32_t start = first_unit(op->units) * volume->unit_size;
   uint32_t end = start + unit_count(op->units) * volume->unit_size;
   uint32_t bytes = extent_bytes(tier, volume, extent->number);
@@ -19,7 +19,7 @@ void tier_describe(const struct ps_tier* tier, uint32_t number, struct ps_tier_a
   action->frame_offset = start;
 }
 
-bool ps_tier_next_action(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_action* action) {
+bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_action *action) {
   assert(action != NULL);
   tier_enter(tier, now_ns, NULL);
   tier_pump(tier);
@@ -27,7 +27,7 @@ bool ps_tier_next_action(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_a
          tier_issue_sync(tier, action);
 }
 
-void ps_tier_complete(struct ps_tier* tier, uint64_t now_ns, uint32_t ticket, int32_t error) {
+void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error) {
   assert(tier != NULL && ticket < tier->op_count && error >= 0);
   assert(tier->ops[ticket].state == OP_ISSUED);
   tier_enter(tier, now_ns, NULL);
@@ -45,7 +45,7 @@ void ps_tier_complete(struct ps_tier* tier, uint64_t now_ns, uint32_t ticket, in
   tier_pump(tier);
 }
 
-uint64_t ps_tier_next_time(const struct ps_tier* tier) {
+uint64_t ps_tier_next_time(const struct ps_tier *tier) {
   assert(tier != NULL);
   uint64_t time = UINT64_MAX;
   uint32_t number = tier->active.first;

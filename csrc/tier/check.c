@@ -1,7 +1,7 @@
 /* All invariants of the tier, for tests: slow, and independent of the code that keeps them. */
 #include "internal.h"
 
-static bool list_is_sound(const struct list* list) {
+static bool list_is_sound(const struct list *list) {
   uint32_t length = 0;
   uint32_t previous = NONE;
   for (uint32_t i = list->first; i != NONE; i = tier_list_next(list, i)) {
@@ -11,10 +11,10 @@ static bool list_is_sound(const struct list* list) {
   return list->last == previous && length == list->length;
 }
 
-static bool queue_is_sound(const struct queue* queue, uint32_t state) {
+static bool queue_is_sound(const struct queue *queue, uint32_t state) {
   uint32_t length = 0;
-  const struct ps_tier_waiter* previous = NULL;
-  for (const struct ps_tier_waiter* w = queue->first; w != NULL; w = w->next) {
+  const struct ps_tier_waiter *previous = NULL;
+  for (const struct ps_tier_waiter *w = queue->first; w != NULL; w = w->next) {
     if (w->previous != previous || (w->state & WAIT_QUEUE) != state) return false;
     if (++length > queue->length) return false;
     previous = w;
@@ -23,7 +23,7 @@ static bool queue_is_sound(const struct queue* queue, uint32_t state) {
 }
 
 /* 1x: the index. */
-static int check_index(const struct ps_tier* tier) {
+static int check_index(const struct ps_tier *tier) {
   uint32_t reached = 0, free = 0, tracked = 0;
   for (uint32_t b = 0; b <= tier->bucket_mask; b++) {
     for (uint32_t i = tier->buckets[b]; i != NONE; i = tier->extents[i].hash_next) {
@@ -41,11 +41,11 @@ static int check_index(const struct ps_tier* tier) {
 }
 
 /* The union of the live units of the extent's fills; UINT32_MAX when they overlap. */
-static uint32_t live_units(const struct ps_tier* tier, uint32_t index) {
+static uint32_t live_units(const struct ps_tier *tier, uint32_t index) {
   uint32_t live = 0, frame_units = 0;
-  const struct extent* extent = &tier->extents[index];
+  const struct extent *extent = &tier->extents[index];
   for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
-    const struct op* op = &tier->ops[i];
+    const struct op *op = &tier->ops[i];
     if (op->kind != PS_TIER_READ || op->state == OP_FREE || op->extent != index) return UINT32_MAX;
     if ((op->live & ~op->units) != 0 || (op->live & live) != 0) return UINT32_MAX;
     live |= op->live;
@@ -57,9 +57,9 @@ static uint32_t live_units(const struct ps_tier* tier, uint32_t index) {
 }
 
 /* 2x: masks. */
-static int check_masks(const struct ps_tier* tier, uint32_t index) {
-  const struct extent* extent = &tier->extents[index];
-  const struct volume* volume = &tier->volumes[extent->volume];
+static int check_masks(const struct ps_tier *tier, uint32_t index) {
+  const struct extent *extent = &tier->extents[index];
+  const struct volume *volume = &tier->volumes[extent->volume];
   uint16_t has = tier_units(volume, 0, extent_bytes(tier, volume, extent->number));
   if (!volume->is_present) return 20;
   if (((extent->valid | extent->fill) & ~has) != 0) return 21;
@@ -74,8 +74,8 @@ static int check_masks(const struct ps_tier* tier, uint32_t index) {
 }
 
 /* 3x: places and the write under way. */
-static int check_state(const struct ps_tier* tier, uint32_t index) {
-  const struct extent* extent = &tier->extents[index];
+static int check_state(const struct ps_tier *tier, uint32_t index) {
+  const struct extent *extent = &tier->extents[index];
   bool busy = extent->dirty != 0 || extent->fills != NONE || extent->write != NO_WRITE;
   if ((extent->dirty != 0) != (extent->in_dirty != DIRTY_NONE)) return 30;
   if ((extent->unsynced != 0) != (extent->place == PLACE_UNSYNCED)) return 31;
@@ -86,22 +86,22 @@ static int check_state(const struct ps_tier* tier, uint32_t index) {
     if (can_go && extent->promised != (extent->place == PLACE_PROMISED)) return 34;
   }
   if (extent->write == NO_WRITE) return extent->flushing == 0 ? 0 : 35;
-  const struct op* op = &tier->ops[write_base(tier) + extent->write];
+  const struct op *op = &tier->ops[write_base(tier) + extent->write];
   if (op->kind != PS_TIER_WRITE || op->state == OP_FREE || op->extent != index) return 36;
   return op->volume == extent->volume ? 0 : 37;
 }
 
 /* 4x: frames. Counts the references that media work and the index hold. */
-static int check_frames(const struct ps_tier* tier) {
+static int check_frames(const struct ps_tier *tier) {
   uint32_t free = 0, unused = 0, resident = 0, idle = 0;
   for (uint32_t i = tier->frame_free; i != NONE; i = tier->frames[i].next_free) {
     if (++free > tier->frames_free || tier->frames[i].references != 0) return 40;
   }
   for (uint32_t i = 0; i < tier->config.frame_count; i++) {
-    const struct frame* frame = &tier->frames[i];
+    const struct frame *frame = &tier->frames[i];
     unused += frame->references == 0;
     if (frame->extent == NONE) continue;
-    const struct extent* extent = &tier->extents[frame->extent];
+    const struct extent *extent = &tier->extents[frame->extent];
     if (frame->references == 0 || !extent->tracked || extent->frame != i) return 41;
     resident++;
     idle += frame->references == 1;
@@ -111,10 +111,10 @@ static int check_frames(const struct ps_tier* tier) {
 }
 
 /* 5x: operations hold their frames. */
-static int check_ops(const struct ps_tier* tier) {
+static int check_ops(const struct ps_tier *tier) {
   uint32_t writes = 0;
   for (uint32_t i = 0; i < tier->op_count; i++) {
-    const struct op* op = &tier->ops[i];
+    const struct op *op = &tier->ops[i];
     if (op->state == OP_FREE) {
       if (op->waiters.first != NULL) return 50;
       continue;
@@ -124,13 +124,13 @@ static int check_ops(const struct ps_tier* tier) {
     if (op->kind == PS_TIER_SYNC) continue;
     if (!tier->extents[op->extent].tracked) return 52;
     if (op->kind == PS_TIER_WRITE && op->state == OP_PENDING) continue;
-    const struct frame* frame = &tier->frames[op->frame];
+    const struct frame *frame = &tier->frames[op->frame];
     if (frame->references < (frame->extent == NONE ? 1u : 2u)) return 53;
   }
   return writes == tier->writes_in_use ? 0 : 54;
 }
 
-static bool is_ordered(const struct ps_tier* tier, const struct list* list, uint32_t in_dirty) {
+static bool is_ordered(const struct ps_tier *tier, const struct list *list, uint32_t in_dirty) {
   uint64_t sequence = 0;
   for (uint32_t i = list->first; i != NONE; i = tier_list_next(list, i)) {
     if (tier->extents[i].in_dirty != in_dirty) return false;
@@ -140,7 +140,7 @@ static bool is_ordered(const struct ps_tier* tier, const struct list* list, uint
   return true;
 }
 
-static bool stamps_are_ordered(const struct ps_tier* tier, const struct list* list) {
+static bool stamps_are_ordered(const struct ps_tier *tier, const struct list *list) {
   uint32_t first = list->first;
   if (first == NONE) return true;
   uint32_t stamp = tier->extents[first].sync_stamp;
@@ -152,12 +152,12 @@ static bool stamps_are_ordered(const struct ps_tier* tier, const struct list* li
 }
 
 /* 6x: volumes. */
-static int check_volume(const struct ps_tier* tier, uint32_t number) {
-  const struct volume* volume = &tier->volumes[number];
+static int check_volume(const struct ps_tier *tier, uint32_t number) {
+  const struct volume *volume = &tier->volumes[number];
   uint32_t unclean = 0, dirty = 0, ops = 0;
   uint64_t units = 0;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
-    const struct extent* extent = &tier->extents[i];
+    const struct extent *extent = &tier->extents[i];
     if (!extent->tracked || extent->volume != number) continue;
     unclean += unclean_units(extent) != 0;
     dirty += extent->dirty != 0;
@@ -180,7 +180,7 @@ static int check_volume(const struct ps_tier* tier, uint32_t number) {
 }
 
 /* 8x: what the tier has as a whole. */
-static int check_totals(const struct ps_tier* tier) {
+static int check_totals(const struct ps_tier *tier) {
   uint32_t unclean = 0, dirty = 0, placed = tier->promised.length, places = 0;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) {
     if (!list_is_sound(&tier->classes[i])) return 80;
@@ -188,7 +188,7 @@ static int check_totals(const struct ps_tier* tier) {
   }
   if (!list_is_sound(&tier->promised) || !list_is_sound(&tier->active)) return 81;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
-    const struct extent* extent = &tier->extents[i];
+    const struct extent *extent = &tier->extents[i];
     if (!extent->tracked) continue;
     unclean += unclean_units(extent) != 0;
     dirty += (extent->dirty | extent->flushing) != 0;
@@ -207,7 +207,7 @@ static int check_totals(const struct ps_tier* tier) {
   return 0;
 }
 
-int ps_tier_check(const struct ps_tier* tier) {
+int ps_tier_check(const struct ps_tier *tier) {
   assert(tier != NULL);
   int failed = check_index(tier);
   for (uint32_t i = 0; failed == 0 && i < tier->config.extent_count; i++) {

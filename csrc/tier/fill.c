@@ -6,15 +6,19 @@
  */
 #include "internal.h"
 
-static uint32_t make_fill(struct ps_tier* tier, uint32_t index, uint16_t run, bool demand) {
-  struct extent* extent = &tier->extents[index];
-  uint32_t number = tier->fill_free;
+static uint32_t make_fill(struct ps_tier *tier, uint32_t index, uint16_t run, bool demand) {
+  struct extent *extent = &tier->extents[index];
+  uint32_t number = tier->fill_free != NONE ? tier->fill_free : tier->fills_used;
   /* FILLS_PER_FRAME runs of 16 units in every frame: they cannot run out, for the units of a run
    * are filled into a frame once. */
-  assert(number != NONE && run != 0 && extent->frame != NONE);
-  struct op* op = &tier->ops[number];
+  assert(number < tier->fill_count && run != 0 && extent->frame != NONE);
+  struct op *op = &tier->ops[number];
   assert(op->state == OP_FREE && op->waiters.first == NULL);
-  tier->fill_free = op->next;
+  if (tier->fill_free == NONE) {
+    tier->fills_used++; /* never used before: memory that was not touched either */
+  } else {
+    tier->fill_free = op->next;
+  }
   op->kind = PS_TIER_READ;
   op->state = OP_PENDING;
   op->demand = demand;
@@ -32,7 +36,7 @@ static uint32_t make_fill(struct ps_tier* tier, uint32_t index, uint16_t run, bo
   return number;
 }
 
-static void start_fills(struct ps_tier* tier, uint32_t index, uint16_t missing, bool demand) {
+static void start_fills(struct ps_tier *tier, uint32_t index, uint16_t missing, bool demand) {
   assert((missing & (tier->extents[index].valid | tier->extents[index].fill)) == 0);
   while (missing != 0) {
     uint16_t run = lowest_run(missing);
@@ -42,10 +46,10 @@ static void start_fills(struct ps_tier* tier, uint32_t index, uint16_t missing, 
   tier_settle(tier, index);
 }
 
-static void wait_for_fill(struct ps_tier* tier, const struct extent* extent, uint16_t units,
-                          struct ps_tier_waiter* waiter) {
+static void wait_for_fill(struct ps_tier *tier, const struct extent *extent, uint16_t units,
+                          struct ps_tier_waiter *waiter) {
   for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
-    struct op* op = &tier->ops[i];
+    struct op *op = &tier->ops[i];
     if ((op->live & units) == 0) continue;
     if (!op->demand) {
       op->demand = 1;
@@ -63,25 +67,25 @@ static void wait_for_fill(struct ps_tier* tier, const struct extent* extent, uin
 /* Media work that was under way to or from these units when they were dropped (the volume shrank):
  * a write, so what a fill would read is not settled; or a fill, which still owns these bytes of the
  * frame. A new fill waits for its end. Returns the operation, or NONE. */
-static uint32_t unsettled(struct ps_tier* tier, const struct extent* extent, uint16_t units) {
+static uint32_t unsettled(struct ps_tier *tier, const struct extent *extent, uint16_t units) {
   if (extent->write != NO_WRITE) {
-    const struct op* op = write_of(tier, extent);
+    const struct op *op = write_of(tier, extent);
     uint16_t dropped = (uint16_t)(op->units & ~extent->flushing);
     if (op->state == OP_ISSUED && (dropped & units) != 0) return write_base(tier) + extent->write;
   }
   for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
-    const struct op* op = &tier->ops[i];
+    const struct op *op = &tier->ops[i];
     if (op->frame == extent->frame && (op->units & ~op->live & units) != 0) return i;
   }
   return NONE;
 }
 
-bool tier_need(struct ps_tier* tier, const struct span* span, uint16_t units, uint16_t tenant,
-               bool once, struct ps_tier_waiter* waiter) {
+bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, uint16_t tenant,
+               bool once, struct ps_tier_waiter *waiter) {
   uint32_t index = tier_find(tier, span->volume, span->number);
   uint16_t missing = units;
   if (index != NONE) {
-    struct extent* extent = &tier->extents[index];
+    struct extent *extent = &tier->extents[index];
     if ((units & ~extent->valid) == 0) return true;
     missing = (uint16_t)(units & ~extent->valid & ~extent->fill);
     uint32_t op = unsettled(tier, extent, missing);
@@ -94,7 +98,8 @@ bool tier_need(struct ps_tier* tier, const struct span* span, uint16_t units, ui
     uint32_t frame = tier_get_frame(tier, waiter);
     if (frame == NONE) return false;
     if (index == NONE) {
-      index = tier_track(tier, span->volume, span->number, tenant, once ? CLASS_ONCE : CLASS_READ);
+      index = tier_track(tier, span->volume, span->number, tenant,
+                         once ? CLASS_ONCE : (waiter == NULL ? CLASS_HYDRATED : CLASS_READ));
       tier->extents[index].once = once;
     }
     tier_set_frame(tier, index, frame);
@@ -104,11 +109,11 @@ bool tier_need(struct ps_tier* tier, const struct span* span, uint16_t units, ui
   return false;
 }
 
-void tier_cancel_fills(struct ps_tier* tier, uint32_t index, uint16_t units) {
-  struct extent* extent = &tier->extents[index];
+void tier_cancel_fills(struct ps_tier *tier, uint32_t index, uint16_t units) {
+  struct extent *extent = &tier->extents[index];
   if ((extent->fill & units) == 0) return;
   for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
-    struct op* op = &tier->ops[i];
+    struct op *op = &tier->ops[i];
     op->live = (uint16_t)(op->live & ~units);
     if (op->live == 0) tier_wake_all(tier, &op->waiters, 0);
   }
@@ -117,10 +122,10 @@ void tier_cancel_fills(struct ps_tier* tier, uint32_t index, uint16_t units) {
 
 /* ---- the operation ---- */
 
-static void free_fill(struct ps_tier* tier, uint32_t number) {
-  struct op* op = &tier->ops[number];
-  struct extent* extent = &tier->extents[op->extent];
-  uint32_t* link = &extent->fills;
+static void free_fill(struct ps_tier *tier, uint32_t number) {
+  struct op *op = &tier->ops[number];
+  struct extent *extent = &tier->extents[op->extent];
+  uint32_t *link = &extent->fills;
   while (*link != number) link = &tier->ops[*link].next;
   *link = op->next;
   assert(volume_of(tier, extent)->ops > 0);
@@ -131,7 +136,7 @@ static void free_fill(struct ps_tier* tier, uint32_t number) {
   tier_unhold(tier, op->frame);
 }
 
-static void land(struct ps_tier* tier, struct extent* extent, const struct op* op) {
+static void land(struct ps_tier *tier, struct extent *extent, const struct op *op) {
   uint32_t unit = volume_of(tier, extent)->unit_size;
   uint16_t rest = op->live;
   assert(extent->frame != NONE && (extent->valid & op->live) == 0);
@@ -148,10 +153,10 @@ static void land(struct ps_tier* tier, struct extent* extent, const struct op* o
   }
 }
 
-void tier_end_fill(struct ps_tier* tier, uint32_t number, int32_t error) {
-  struct op* op = &tier->ops[number];
+void tier_end_fill(struct ps_tier *tier, uint32_t number, int32_t error) {
+  struct op *op = &tier->ops[number];
   uint32_t index = op->extent;
-  struct extent* extent = &tier->extents[index];
+  struct extent *extent = &tier->extents[index];
   assert(op->kind == PS_TIER_READ && (op->live & ~extent->fill) == 0);
   extent->fill = (uint16_t)(extent->fill & ~op->live);
   if (error != 0) {
@@ -166,17 +171,17 @@ void tier_end_fill(struct ps_tier* tier, uint32_t number, int32_t error) {
   tier_settle(tier, index);
 }
 
-static uint32_t next_fill(struct ps_tier* tier) {
-  struct list* list = tier->demand_fills.first != NONE ? &tier->demand_fills : &tier->other_fills;
+static uint32_t next_fill(struct ps_tier *tier) {
+  struct list *list = tier->demand_fills.first != NONE ? &tier->demand_fills : &tier->other_fills;
   uint32_t number = list->first;
   if (number != NONE) tier_list_remove(list, number);
   return number;
 }
 
-bool tier_issue_fill(struct ps_tier* tier, struct ps_tier_action* action) {
+bool tier_issue_fill(struct ps_tier *tier, struct ps_tier_action *action) {
   uint32_t number;
   while ((number = next_fill(tier)) != NONE) {
-    struct op* op = &tier->ops[number];
+    struct op *op = &tier->ops[number];
     assert(op->state == OP_PENDING);
     if (op->live == 0) { /* written or dropped before the read began */
       tier_end_fill(tier, number, 0);
@@ -193,7 +198,7 @@ bool tier_issue_fill(struct ps_tier* tier, struct ps_tier_action* action) {
 
 /* ---- the calls ---- */
 
-static void touch(struct ps_tier* tier, struct extent* extent, bool once, bool first) {
+static void touch(struct ps_tier *tier, struct extent *extent, bool once, bool first) {
   extent->promised = 0;
   if (once && !first) return; /* neither warms nor cools what others keep */
   extent->last_use = tier_ticks(tier->now_ns);
@@ -206,9 +211,9 @@ static void touch(struct ps_tier* tier, struct extent* extent, bool once, bool f
   }
 }
 
-int ps_tier_read(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter* waiter,
-                 uint32_t* frame) {
+int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter *waiter,
+                 uint32_t *frame) {
   struct span span;
   assert(frame != NULL);
   tier_enter(tier, now_ns, waiter);
@@ -224,7 +229,7 @@ int ps_tier_read(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_
   }
   if (!seen) tier->stats.read_hits++;
   uint32_t index = tier_find(tier, volume, span.number);
-  struct extent* extent = &tier->extents[index];
+  struct extent *extent = &tier->extents[index];
   tier_hold(tier, extent->frame);
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
   touch(tier, extent, once, seen);
@@ -234,12 +239,12 @@ int ps_tier_read(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_
 }
 
 /* A frame for a hydrate: never before anyone who waits, never dearer than its class. */
-static uint32_t hydrate_frame(struct ps_tier* tier, uint32_t value_class) {
+static uint32_t hydrate_frame(struct ps_tier *tier, uint32_t value_class) {
   if (tier->frame_queue.first != NULL) return NONE;
   return tier_take_frame(tier, tier->values[value_class * AGE_BINS]);
 }
 
-bool ps_tier_hydrate(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+bool ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                      uint32_t length, uint16_t tenant, uint32_t value_class) {
   struct span span;
   tier_enter(tier, now_ns, NULL);
@@ -248,7 +253,7 @@ bool ps_tier_hydrate(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uin
   uint32_t index = tier_find(tier, volume, span.number);
   uint16_t missing = span.touched;
   if (index != NONE) {
-    struct extent* extent = &tier->extents[index];
+    struct extent *extent = &tier->extents[index];
     missing = (uint16_t)(missing & ~extent->valid & ~extent->fill);
     if (unsettled(tier, extent, missing) != NONE) return false;
   }

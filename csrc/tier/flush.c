@@ -8,15 +8,15 @@
 #include "internal.h"
 
 /* The oldest change of the volume that is not written yet. */
-static uint64_t oldest_unwritten(const struct ps_tier* tier, uint32_t number) {
-  const struct volume* volume = &tier->volumes[number];
+static uint64_t oldest_unwritten(const struct ps_tier *tier, uint32_t number) {
+  const struct volume *volume = &tier->volumes[number];
   uint64_t oldest = UINT64_MAX;
   uint32_t firsts[] = {volume->aged.first, volume->urgent.first, volume->failed.first};
   for (uint32_t i = 0; i < 3; i++) {
     if (firsts[i] != NONE) deadline_min(&oldest, tier->extents[firsts[i]].dirty_sequence);
   }
   for (uint32_t i = 0; i < WRITE_OPS; i++) {
-    const struct op* op = &tier->ops[write_base(tier) + i];
+    const struct op *op = &tier->ops[write_base(tier) + i];
     if (op->state == OP_FREE || op->volume != number) continue;
     if (tier->extents[op->extent].flushing != 0) deadline_min(&oldest, op->sequence);
   }
@@ -24,14 +24,14 @@ static uint64_t oldest_unwritten(const struct ps_tier* tier, uint32_t number) {
 }
 
 /* The sync that covers writes whose newest stamp is `stamp`. */
-static uint64_t covering_sync(const struct volume* volume, uint32_t stamp) {
+static uint64_t covering_sync(const struct volume *volume, uint32_t stamp) {
   bool covered = volume->sync_under_way && stamp != (uint32_t)volume->sync_started;
   return covered ? volume->sync_started : volume->sync_started + 1;
 }
 
-static void await_sync(struct ps_tier* tier, uint32_t number, uint64_t sync,
-                       struct ps_tier_waiter* waiter) {
-  struct volume* volume = &tier->volumes[number];
+static void await_sync(struct ps_tier *tier, uint32_t number, uint64_t sync,
+                       struct ps_tier_waiter *waiter) {
+  struct volume *volume = &tier->volumes[number];
   waiter->sequence = sync;
   waiter->state |= FLUSH_WRITTEN;
   if (volume->sync_wanted < sync) volume->sync_wanted = sync;
@@ -40,13 +40,13 @@ static void await_sync(struct ps_tier* tier, uint32_t number, uint64_t sync,
 }
 
 /* The sync that covers what the caller wrote past the tier, 0: there is nothing. */
-static uint64_t sync_of_direct(const struct volume* volume) {
+static uint64_t sync_of_direct(const struct volume *volume) {
   return volume->wrote_directly ? covering_sync(volume, volume->direct_stamp) : 0;
 }
 
 /* The sync that a flush of the whole volume needs once its writes have ended, 0: none. */
-static uint64_t sync_of_whole(const struct ps_tier* tier, const struct volume* volume,
-                              const struct ps_tier_waiter* waiter) {
+static uint64_t sync_of_whole(const struct ps_tier *tier, const struct volume *volume,
+                              const struct ps_tier_waiter *waiter) {
   if ((waiter->state & FLUSH_SYNC) == 0) return 0;
   uint64_t sync = sync_of_direct(volume);
   if (volume->unsynced.length == 0) return sync;
@@ -54,11 +54,11 @@ static uint64_t sync_of_whole(const struct ps_tier* tier, const struct volume* v
   return covering > sync ? covering : sync;
 }
 
-void tier_advance_flushes(struct ps_tier* tier, uint32_t number) {
-  struct volume* volume = &tier->volumes[number];
+void tier_advance_flushes(struct ps_tier *tier, uint32_t number) {
+  struct volume *volume = &tier->volumes[number];
   if (volume->flushes.first == NULL) return;
   uint64_t oldest = oldest_unwritten(tier, number);
-  struct ps_tier_waiter* waiter;
+  struct ps_tier_waiter *waiter;
   while ((waiter = volume->flushes.first) != NULL && waiter->sequence < oldest) {
     uint64_t sync = sync_of_whole(tier, volume, waiter);
     if (sync == 0) {
@@ -70,10 +70,10 @@ void tier_advance_flushes(struct ps_tier* tier, uint32_t number) {
   }
 }
 
-void tier_wake_ranges(struct ps_tier* tier, uint32_t index, int32_t error) {
-  struct ps_tier_waiter* waiter = tier->ranges[index % RANGE_BUCKETS].first;
+void tier_wake_ranges(struct ps_tier *tier, uint32_t index, int32_t error) {
+  struct ps_tier_waiter *waiter = tier->ranges[index % RANGE_BUCKETS].first;
   while (waiter != NULL) {
-    struct ps_tier_waiter* next = waiter->next;
+    struct ps_tier_waiter *next = waiter->next;
     if (waiter->volume == index) {
       if (error != 0) waiter->error = error;
       tier_wake(tier, waiter, error != 0 ? TOLD_ERROR : 0);
@@ -83,15 +83,15 @@ void tier_wake_ranges(struct ps_tier* tier, uint32_t index, int32_t error) {
 }
 
 /* What failed before is tried again at once, for a flush is there to hear how it ends. */
-static void retry_failed(struct ps_tier* tier, struct volume* volume) {
+static void retry_failed(struct ps_tier *tier, struct volume *volume) {
   while (volume->failed.first != NONE) {
     tier_list_dirty(tier, volume->failed.first, DIRTY_URGENT);
   }
 }
 
-static int flush_whole(struct ps_tier* tier, uint32_t number, bool is_first,
-                       struct ps_tier_waiter* waiter) {
-  struct volume* volume = &tier->volumes[number];
+static int flush_whole(struct ps_tier *tier, uint32_t number, bool is_first,
+                       struct ps_tier_waiter *waiter) {
+  struct volume *volume = &tier->volumes[number];
   if (is_first) retry_failed(tier, volume);
   if (oldest_unwritten(tier, number) > waiter->sequence) {
     uint64_t sync = sync_of_whole(tier, volume, waiter);
@@ -105,17 +105,17 @@ static int flush_whole(struct ps_tier* tier, uint32_t number, bool is_first,
 }
 
 /* Makes what the flush waits for urgent; true when the extent has such units. */
-static bool is_unwritten(struct ps_tier* tier, uint32_t index, uint16_t units, uint64_t sequence) {
-  struct extent* extent = &tier->extents[index];
+static bool is_unwritten(struct ps_tier *tier, uint32_t index, uint16_t units, uint64_t sequence) {
+  struct extent *extent = &tier->extents[index];
   bool is_dirty = (extent->dirty & units) != 0 && extent->dirty_sequence <= sequence;
   if (is_dirty && extent->in_dirty != DIRTY_URGENT) tier_list_dirty(tier, index, DIRTY_URGENT);
   if (is_dirty) return true;
   return (extent->flushing & units) != 0 && write_of(tier, extent)->sequence <= sequence;
 }
 
-static int flush_range(struct ps_tier* tier, uint32_t number, uint64_t offset, uint64_t end,
-                       struct ps_tier_waiter* waiter) {
-  const struct volume* volume = &tier->volumes[number];
+static int flush_range(struct ps_tier *tier, uint32_t number, uint64_t offset, uint64_t end,
+                       struct ps_tier_waiter *waiter) {
+  const struct volume *volume = &tier->volumes[number];
   uint32_t slot = tier->config.slot_size;
   uint32_t waits_for = NONE;
   uint64_t sync = sync_of_direct(volume);
@@ -126,7 +126,7 @@ static int flush_range(struct ps_tier* tier, uint32_t number, uint64_t offset, u
     uint32_t to = end - at < slot - from ? from + (uint32_t)(end - at) : slot;
     uint16_t units = tier_units(volume, from, to);
     if (is_unwritten(tier, index, units, waiter->sequence)) waits_for = index;
-    const struct extent* extent = &tier->extents[index];
+    const struct extent *extent = &tier->extents[index];
     if ((extent->unsynced & units) == 0) continue;
     uint64_t covering = covering_sync(volume, extent->sync_stamp);
     if (sync < covering) sync = covering;
@@ -140,12 +140,12 @@ static int flush_range(struct ps_tier* tier, uint32_t number, uint64_t offset, u
   return PS_TIER_WAIT;
 }
 
-static int flush(struct ps_tier* tier, uint32_t number, uint64_t offset, uint64_t length,
-                 struct ps_tier_waiter* waiter) {
+static int flush(struct ps_tier *tier, uint32_t number, uint64_t offset, uint64_t length,
+                 struct ps_tier_waiter *waiter) {
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) {
     return tier_fail(waiter, ENODEV);
   }
-  const struct volume* volume = &tier->volumes[number];
+  const struct volume *volume = &tier->volumes[number];
   if (waiter->state & FLUSH_WRITTEN) {
     if (volume->sync_completed >= waiter->sequence) return PS_TIER_DONE;
     await_sync(tier, number, waiter->sequence, waiter);
@@ -161,8 +161,8 @@ static int flush(struct ps_tier* tier, uint32_t number, uint64_t offset, uint64_
   return flush_range(tier, number, offset, end, waiter);
 }
 
-int ps_tier_flush(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                  uint64_t length, bool sync, struct ps_tier_waiter* waiter) {
+int ps_tier_flush(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                  uint64_t length, bool sync, struct ps_tier_waiter *waiter) {
   assert(waiter != NULL);
   tier_enter(tier, now_ns, waiter);
   if (sync) waiter->state |= FLUSH_SYNC;

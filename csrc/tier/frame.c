@@ -1,24 +1,24 @@
 /* Frames: references, the free list, and eviction by the value tables. */
 #include "internal.h"
 
-static void free_frame(struct ps_tier* tier, uint32_t frame) {
+static void free_frame(struct ps_tier *tier, uint32_t frame) {
   assert(tier->frames[frame].references == 0 && tier->frames[frame].extent == NONE);
   tier->frames[frame].next_free = tier->frame_free; /* last in, first out: likely still cached */
   tier->frame_free = frame;
   tier->frames_free++;
 }
 
-void tier_hold(struct ps_tier* tier, uint32_t frame) {
+void tier_hold(struct ps_tier *tier, uint32_t frame) {
   assert(frame < tier->config.frame_count);
-  struct frame* held = &tier->frames[frame];
+  struct frame *held = &tier->frames[frame];
   assert(held->references > 0 && held->references < UINT32_MAX);
   if (held->extent != NONE && held->references == 1) tier->frames_idle--;
   held->references++;
 }
 
-void tier_unhold(struct ps_tier* tier, uint32_t frame) {
+void tier_unhold(struct ps_tier *tier, uint32_t frame) {
   assert(frame < tier->config.frame_count);
-  struct frame* held = &tier->frames[frame];
+  struct frame *held = &tier->frames[frame];
   assert(held->references > 0);
   held->references--;
   if (held->extent != NONE) {
@@ -29,14 +29,14 @@ void tier_unhold(struct ps_tier* tier, uint32_t frame) {
   }
 }
 
-void ps_tier_reference(struct ps_tier* tier, uint32_t frame) {
+void ps_tier_reference(struct ps_tier *tier, uint32_t frame) {
   assert(tier != NULL && frame < tier->config.frame_count);
   uint32_t extent = tier->frames[frame].extent;
   tier_hold(tier, frame);
   if (extent != NONE) tier_settle(tier, extent);
 }
 
-void ps_tier_release(struct ps_tier* tier, uint64_t now_ns, uint32_t frame) {
+void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame) {
   assert(tier != NULL && frame < tier->config.frame_count);
   tier_enter(tier, now_ns, NULL);
   uint32_t extent = tier->frames[frame].extent;
@@ -47,7 +47,7 @@ void ps_tier_release(struct ps_tier* tier, uint64_t now_ns, uint32_t frame) {
 
 /* ---- eviction ---- */
 
-static uint32_t age_bin(const struct ps_tier* tier, uint32_t last_use) {
+static uint32_t age_bin(const struct ps_tier *tier, uint32_t last_use) {
   uint64_t age_ms = (tier->now_ns - tier_tick_ns(tier, last_use)) / 1000000;
   if (age_ms == 0) return 0;
   uint32_t bin = 63u - (uint32_t)__builtin_clzll(age_ms);
@@ -55,17 +55,17 @@ static uint32_t age_bin(const struct ps_tier* tier, uint32_t last_use) {
 }
 
 /* What the extent is worth now. What was read once and is not to be kept is as old as can be. */
-float tier_value(const struct ps_tier* tier, const struct extent* extent) {
+float tier_value(const struct ps_tier *tier, const struct extent *extent) {
   uint32_t bin = extent->once ? AGE_BINS - 1 : age_bin(tier, extent->last_use);
   return tier->values[extent->value_class * AGE_BINS + bin];
 }
 
 /* Extents that nobody came back for lose their promise. */
-static void expire_promises(struct ps_tier* tier) {
+static void expire_promises(struct ps_tier *tier) {
   uint32_t now = tier_ticks(tier->now_ns);
   uint32_t index;
   while ((index = tier->promised.first) != NONE) {
-    struct extent* extent = &tier->extents[index];
+    struct extent *extent = &tier->extents[index];
     if (now - extent->last_use < PROMISE_TICKS) return;
     extent->promised = 0;
     tier_settle(tier, index);
@@ -74,7 +74,7 @@ static void expire_promises(struct ps_tier* tier) {
 
 /* The coldest extent of each class is a candidate; the one worth least goes. Among equals the
  * lowest class, and that is the one used longest ago in it. */
-static uint32_t victim(const struct ps_tier* tier, float ceiling) {
+static uint32_t victim(const struct ps_tier *tier, float ceiling) {
   uint32_t best = NONE;
   float best_value = ceiling;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) {
@@ -93,7 +93,7 @@ static uint32_t victim(const struct ps_tier* tier, float ceiling) {
   return best;
 }
 
-uint32_t tier_take_frame(struct ps_tier* tier, float ceiling) {
+uint32_t tier_take_frame(struct ps_tier *tier, float ceiling) {
   if (tier->frame_free == NONE) {
     expire_promises(tier);
     uint32_t index = victim(tier, ceiling);
@@ -110,7 +110,7 @@ uint32_t tier_take_frame(struct ps_tier* tier, float ceiling) {
   return frame;
 }
 
-uint32_t tier_get_frame(struct ps_tier* tier, struct ps_tier_waiter* waiter) {
+uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
   if (waiter != NULL && (waiter->state & GRANT_FRAME)) {
     waiter->state &= ~(uint32_t)GRANT_FRAME;
     return waiter->volume;
@@ -126,22 +126,22 @@ uint32_t tier_get_frame(struct ps_tier* tier, struct ps_tier_waiter* waiter) {
   return NONE;
 }
 
-int ps_tier_fresh(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_waiter* waiter,
-                  uint32_t* frame) {
+int ps_tier_fresh(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter,
+                  uint32_t *frame) {
   assert(waiter != NULL && frame != NULL);
   tier_enter(tier, now_ns, waiter);
   *frame = tier_get_frame(tier, waiter);
   return tier_leave(tier, waiter, *frame == NONE ? PS_TIER_WAIT : PS_TIER_DONE);
 }
 
-void ps_tier_set_values(struct ps_tier* tier, const float* values) {
+void ps_tier_set_values(struct ps_tier *tier, const float *values) {
   assert(tier != NULL && values != NULL);
   memcpy(tier->values, values, sizeof(tier->values));
 }
 
 /* ---- payload ---- */
 
-void tier_copy(struct ps_tier* tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end) {
+void tier_copy(struct ps_tier *tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end) {
   size_t slot = tier->config.slot_size;
   assert(to != from && end <= slot);
   if (tier->config.frames == NULL || start >= end) return;
@@ -149,13 +149,13 @@ void tier_copy(struct ps_tier* tier, uint32_t to, uint32_t from, uint32_t start,
          end - start);
 }
 
-void tier_clear_tail(struct ps_tier* tier, uint32_t volume, uint64_t number, uint32_t frame) {
+void tier_clear_tail(struct ps_tier *tier, uint32_t volume, uint64_t number, uint32_t frame) {
   uint32_t unit = tier->volumes[volume].unit_size;
   uint32_t bytes = extent_bytes(tier, &tier->volumes[volume], number);
   tier_clear(tier, frame, bytes, (bytes + unit - 1) & ~(unit - 1));
 }
 
-void tier_clear(struct ps_tier* tier, uint32_t frame, uint32_t start, uint32_t end) {
+void tier_clear(struct ps_tier *tier, uint32_t frame, uint32_t start, uint32_t end) {
   size_t slot = tier->config.slot_size;
   assert(end <= slot);
   if (tier->config.frames == NULL || start >= end) return;

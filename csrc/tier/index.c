@@ -1,17 +1,17 @@
 /* The index: extents by volume and number, and keeping counters and lists true to their masks. */
 #include "internal.h"
 
-static uint32_t bucket_of(const struct ps_tier* tier, uint32_t volume, uint64_t number) {
+static uint32_t bucket_of(const struct ps_tier *tier, uint32_t volume, uint64_t number) {
   uint64_t hash = number * 0x9E3779B97F4A7C15u + (uint64_t)volume * 0xD6E8FEB86659FD93u;
   hash ^= hash >> 32;
   hash *= 0xD6E8FEB86659FD93u;
   return (uint32_t)(hash >> 32) & tier->bucket_mask;
 }
 
-uint32_t tier_find(const struct ps_tier* tier, uint32_t volume, uint64_t number) {
+uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number) {
   uint32_t index = tier->buckets[bucket_of(tier, volume, number)];
   while (index != NONE) {
-    const struct extent* extent = &tier->extents[index];
+    const struct extent *extent = &tier->extents[index];
     assert(extent->tracked);
     if (extent->number == number && extent->volume == volume) return index;
     index = extent->hash_next;
@@ -19,7 +19,7 @@ uint32_t tier_find(const struct ps_tier* tier, uint32_t volume, uint64_t number)
   return NONE;
 }
 
-uint32_t tier_track(struct ps_tier* tier, uint32_t volume, uint64_t number, uint16_t tenant,
+uint32_t tier_track(struct ps_tier *tier, uint32_t volume, uint64_t number, uint16_t tenant,
                     uint32_t value_class) {
   uint32_t index = tier->extent_free;
   assert(value_class < CLASS_COUNT && volume < tier->config.volume_count);
@@ -27,10 +27,10 @@ uint32_t tier_track(struct ps_tier* tier, uint32_t volume, uint64_t number, uint
   /* Every tracked extent has a frame, or media work that holds a frame of it: they cannot run out,
    * for extent_count >= frame_count. */
   assert(index != NONE);
-  struct extent* extent = &tier->extents[index];
+  struct extent *extent = &tier->extents[index];
   tier->extent_free = extent->hash_next;
   tier->extents_tracked++;
-  uint32_t* bucket = &tier->buckets[bucket_of(tier, volume, number)];
+  uint32_t *bucket = &tier->buckets[bucket_of(tier, volume, number)];
   *extent = (struct extent){.number = number,
                             .dirty_links = {NONE, NONE},
                             .place_links = {NONE, NONE},
@@ -47,11 +47,11 @@ uint32_t tier_track(struct ps_tier* tier, uint32_t volume, uint64_t number, uint
   return index;
 }
 
-static void untrack(struct ps_tier* tier, uint32_t index) {
-  struct extent* extent = &tier->extents[index];
+static void untrack(struct ps_tier *tier, uint32_t index) {
+  struct extent *extent = &tier->extents[index];
   assert(extent->frame == NONE && extent->fills == NONE && extent->write == NO_WRITE);
   assert(extent->in_dirty == DIRTY_NONE && extent->place == PLACE_NONE && extent->counted == 0);
-  uint32_t* link = &tier->buckets[bucket_of(tier, extent->volume, extent->number)];
+  uint32_t *link = &tier->buckets[bucket_of(tier, extent->volume, extent->number)];
   while (*link != index) link = &tier->extents[*link].hash_next;
   *link = extent->hash_next;
   extent->tracked = 0;
@@ -61,8 +61,8 @@ static void untrack(struct ps_tier* tier, uint32_t index) {
   tier_wake_ranges(tier, index, 0);
 }
 
-void tier_set_frame(struct ps_tier* tier, uint32_t index, uint32_t frame) {
-  struct extent* extent = &tier->extents[index];
+void tier_set_frame(struct ps_tier *tier, uint32_t index, uint32_t frame) {
+  struct extent *extent = &tier->extents[index];
   uint32_t old = extent->frame;
   assert(frame == NONE || tier->frames[frame].extent == NONE);
   /* The unsynced list is in order of stamps, and a frame changes none. */
@@ -84,7 +84,7 @@ void tier_set_frame(struct ps_tier* tier, uint32_t index, uint32_t frame) {
 
 /* ---- the volume's lists of changed extents ---- */
 
-static struct list* dirty_list(struct volume* volume, uint32_t where) {
+static struct list *dirty_list(struct volume *volume, uint32_t where) {
   switch (where) {
     case DIRTY_AGED:
       return &volume->aged;
@@ -96,7 +96,7 @@ static struct list* dirty_list(struct volume* volume, uint32_t where) {
   }
 }
 
-void tier_activate(struct ps_tier* tier, struct volume* volume) {
+void tier_activate(struct ps_tier *tier, struct volume *volume) {
   if (volume->is_active) return;
   volume->is_active = true;
   tier_list_append(&tier->active, (uint32_t)(volume - tier->volumes));
@@ -104,12 +104,12 @@ void tier_activate(struct ps_tier* tier, struct volume* volume) {
 
 /* Lists the extent, which has dirty units, or moves it to another list. All lists are ordered by
  * the oldest change. For `aged` that is its end unless a write failed; elsewhere, mostly. */
-void tier_list_dirty(struct ps_tier* tier, uint32_t index, enum dirty_list where) {
-  struct extent* extent = &tier->extents[index];
-  struct volume* volume = volume_of(tier, extent);
+void tier_list_dirty(struct ps_tier *tier, uint32_t index, enum dirty_list where) {
+  struct extent *extent = &tier->extents[index];
+  struct volume *volume = volume_of(tier, extent);
   assert(where != DIRTY_NONE);
   if (extent->in_dirty != DIRTY_NONE) tier_list_remove(dirty_list(volume, extent->in_dirty), index);
-  struct list* list = dirty_list(volume, where);
+  struct list *list = dirty_list(volume, where);
   uint32_t before = list->last;
   bool is_oldest =
       list->first != NONE && tier->extents[list->first].dirty_sequence >= extent->dirty_sequence;
@@ -124,7 +124,7 @@ void tier_list_dirty(struct ps_tier* tier, uint32_t index, enum dirty_list where
 
 /* ---- places ---- */
 
-static struct list* place_list(struct ps_tier* tier, const struct extent* extent) {
+static struct list *place_list(struct ps_tier *tier, const struct extent *extent) {
   switch (extent->place) {
     case PLACE_UNSYNCED:
       return &volume_of(tier, extent)->unsynced;
@@ -136,27 +136,27 @@ static struct list* place_list(struct ps_tier* tier, const struct extent* extent
   }
 }
 
-void tier_unplace(struct ps_tier* tier, uint32_t index) {
-  struct extent* extent = &tier->extents[index];
+void tier_unplace(struct ps_tier *tier, uint32_t index) {
+  struct extent *extent = &tier->extents[index];
   if (extent->place == PLACE_NONE) return;
   tier_list_remove(place_list(tier, extent), index);
   extent->place = PLACE_NONE;
 }
 
-static enum place wanted_place(const struct ps_tier* tier, const struct extent* extent) {
+static enum place wanted_place(const struct ps_tier *tier, const struct extent *extent) {
   if (extent->unsynced != 0) return PLACE_UNSYNCED;
   if (extent->frame == NONE || tier->frames[extent->frame].references > 1) return PLACE_NONE;
   if (extent->dirty != 0 || extent->write != NO_WRITE || extent->fills != NONE) return PLACE_NONE;
   return extent->promised ? PLACE_PROMISED : PLACE_EVICTABLE;
 }
 
-static void place(struct ps_tier* tier, uint32_t index, enum place wanted) {
-  struct extent* extent = &tier->extents[index];
+static void place(struct ps_tier *tier, uint32_t index, enum place wanted) {
+  struct extent *extent = &tier->extents[index];
   assert(extent->place == PLACE_NONE && wanted != PLACE_NONE);
   extent->place = wanted & 3;
-  struct list* list = place_list(tier, extent);
+  struct list *list = place_list(tier, extent);
   if (wanted == PLACE_UNSYNCED) {
-    struct volume* volume = volume_of(tier, extent);
+    struct volume *volume = volume_of(tier, extent);
     if (list->length == 0) volume->unsynced_since_ns = tier->now_ns;
     tier_activate(tier, volume);
   }
@@ -170,9 +170,9 @@ static void place(struct ps_tier* tier, uint32_t index, enum place wanted) {
 
 /* ---- settling ---- */
 
-static void count(struct ps_tier* tier, struct extent* extent) {
+static void count(struct ps_tier *tier, struct extent *extent) {
   uint16_t unclean = unclean_units(extent);
-  struct volume* volume = volume_of(tier, extent);
+  struct volume *volume = volume_of(tier, extent);
   bool is_dirty = (extent->dirty | extent->flushing) != 0;
   if (is_dirty && !extent->counted_dirty) tier->frames_dirty++;
   if (!is_dirty && extent->counted_dirty) tier->frames_dirty--;
@@ -192,8 +192,8 @@ static void count(struct ps_tier* tier, struct extent* extent) {
   extent->counted = unclean;
 }
 
-void tier_settle(struct ps_tier* tier, uint32_t index) {
-  struct extent* extent = &tier->extents[index];
+void tier_settle(struct ps_tier *tier, uint32_t index) {
+  struct extent *extent = &tier->extents[index];
   assert(extent->tracked);
   assert((unclean_units(extent) & ~extent->valid) == 0 && (extent->fill & extent->valid) == 0);
   count(tier, extent);
@@ -215,14 +215,15 @@ void tier_settle(struct ps_tier* tier, uint32_t index) {
   }
 }
 
-void tier_forget_units(struct ps_tier* tier, uint32_t index, uint16_t units) {
-  struct extent* extent = &tier->extents[index];
+void tier_forget_units(struct ps_tier *tier, uint32_t index, uint16_t units) {
+  struct extent *extent = &tier->extents[index];
   uint16_t keep = (uint16_t)~units;
   tier_cancel_fills(tier, index, units);
   extent->valid &= keep;
   extent->dirty &= keep;
   extent->flushing &= keep;
   extent->unsynced &= keep;
+  tier_wake_ranges(tier, index, 0);
   if (extent->valid == 0 && extent->fill == 0 && extent->frame != NONE) {
     tier_set_frame(tier, index, NONE);
   }

@@ -49,7 +49,7 @@ struct links {
 };
 
 struct list {
-  char* links; /* of element 0 */
+  char *links; /* of element 0 */
   size_t stride;
   uint32_t first, last, length;
 };
@@ -147,12 +147,12 @@ struct ps_tier {
   uint32_t slot_shift;
   uint32_t volumes_present;
 
-  uint32_t* buckets;
+  uint32_t *buckets;
   uint32_t bucket_mask;
-  struct extent* extents;
+  struct extent *extents;
   uint32_t extent_free, extents_tracked;
 
-  struct frame* frames;
+  struct frame *frames;
   uint32_t frame_free, frames_free, frames_resident, frames_idle;
   uint32_t frames_dirty, frames_unclean;
   struct list classes[CLASS_COUNT];
@@ -160,12 +160,13 @@ struct ps_tier {
   uint32_t budget, credits;
   float values[CLASS_COUNT * AGE_BINS];
 
-  struct op* ops;
+  struct op *ops;
   uint32_t fill_count, op_count;
-  uint32_t fill_free, write_free, writes_in_use;
+  uint32_t fill_free, fills_used; /* fills from fills_used on were never used */
+  uint32_t write_free, writes_in_use;
   struct list demand_fills, other_fills, next_runs; /* pending operations */
 
-  struct volume* volumes;
+  struct volume *volumes;
   struct list active;
 
   struct queue frame_queue, dirty_queue, credit_queue, woken;
@@ -216,112 +217,112 @@ struct span {
 };
 
 /* ---- list.c ---- */
-void tier_list_init(struct list* list, void* links, size_t stride);
-uint32_t tier_list_next(const struct list* list, uint32_t index);
-uint32_t tier_list_previous(const struct list* list, uint32_t index);
-void tier_list_append(struct list* list, uint32_t index);
-void tier_list_prepend(struct list* list, uint32_t index);
-void tier_list_insert_after(struct list* list, uint32_t index, uint32_t before);
-void tier_list_remove(struct list* list, uint32_t index);
+void tier_list_init(struct list *list, void *links, size_t stride);
+uint32_t tier_list_next(const struct list *list, uint32_t index);
+uint32_t tier_list_previous(const struct list *list, uint32_t index);
+void tier_list_append(struct list *list, uint32_t index);
+void tier_list_prepend(struct list *list, uint32_t index);
+void tier_list_insert_after(struct list *list, uint32_t index, uint32_t before);
+void tier_list_remove(struct list *list, uint32_t index);
 
 /* ---- waiter.c ---- */
-void tier_queue_append(struct queue* queue, struct ps_tier_waiter* waiter);
-void tier_queue_remove(struct queue* queue, struct ps_tier_waiter* waiter);
+void tier_queue_append(struct queue *queue, struct ps_tier_waiter *waiter);
+void tier_queue_remove(struct queue *queue, struct ps_tier_waiter *waiter);
 /* Start of a call: the latest time, and the waiter is in no queue from here on. */
-void tier_enter(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_waiter* waiter);
+void tier_enter(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter);
 /* End of a call: gives back what the waiter no longer needs, hands out what became free. */
-int tier_leave(struct ps_tier* tier, struct ps_tier_waiter* waiter, int result);
+int tier_leave(struct ps_tier *tier, struct ps_tier_waiter *waiter, int result);
 /* What the waiter was told: true (and cleared) when it is an error to report. */
-bool tier_told_error(struct ps_tier_waiter* waiter);
-int tier_fail(struct ps_tier_waiter* waiter, int32_t error);
-void tier_wait(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t queue, uint32_t which);
-void tier_wake(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t flags);
-void tier_wake_all(struct ps_tier* tier, struct queue* queue, int32_t error);
-void tier_drop_grants(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t grants);
-void tier_pump(struct ps_tier* tier);
+bool tier_told_error(struct ps_tier_waiter *waiter);
+int tier_fail(struct ps_tier_waiter *waiter, int32_t error);
+void tier_wait(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t queue, uint32_t which);
+void tier_wake(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t flags);
+void tier_wake_all(struct ps_tier *tier, struct queue *queue, int32_t error);
+void tier_drop_grants(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t grants);
+void tier_pump(struct ps_tier *tier);
 
 /* ---- index.c ---- */
-uint32_t tier_find(const struct ps_tier* tier, uint32_t volume, uint64_t number);
-uint32_t tier_track(struct ps_tier* tier, uint32_t volume, uint64_t number, uint16_t tenant,
+uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number);
+uint32_t tier_track(struct ps_tier *tier, uint32_t volume, uint64_t number, uint16_t tenant,
                     uint32_t value_class);
 /* Brings counters and lists in line with the masks and references of the extent; stops tracking
  * it when nothing is left of it. To be called after every change of either. */
-void tier_settle(struct ps_tier* tier, uint32_t index);
+void tier_settle(struct ps_tier *tier, uint32_t index);
 /* The volume has something to write or to sync: it takes its turns. */
 void tier_activate(struct ps_tier *tier, struct volume *volume);
 /* Takes the extent out of its place, before its class or what orders the place changes. */
-void tier_unplace(struct ps_tier* tier, uint32_t index);
-void tier_set_frame(struct ps_tier* tier, uint32_t index, uint32_t frame);
-void tier_list_dirty(struct ps_tier* tier, uint32_t index, enum dirty_list where);
+void tier_unplace(struct ps_tier *tier, uint32_t index);
+void tier_set_frame(struct ps_tier *tier, uint32_t index, uint32_t frame);
+void tier_list_dirty(struct ps_tier *tier, uint32_t index, enum dirty_list where);
 /* Forgets units of the extent, dirty or not; media work under way will not touch them. */
-void tier_forget_units(struct ps_tier* tier, uint32_t index, uint16_t units);
+void tier_forget_units(struct ps_tier *tier, uint32_t index, uint16_t units);
 
 /* ---- frame.c ---- */
-void tier_hold(struct ps_tier* tier, uint32_t frame);
-void tier_unhold(struct ps_tier* tier, uint32_t frame);
+void tier_hold(struct ps_tier *tier, uint32_t frame);
+void tier_unhold(struct ps_tier *tier, uint32_t frame);
 /* A frame (one reference) that is free, or whose extent is worth at most `ceiling`; or NONE. */
-uint32_t tier_take_frame(struct ps_tier* tier, float ceiling);
+uint32_t tier_take_frame(struct ps_tier *tier, float ceiling);
 /* The same in FIFO order with who waits already; queues the waiter when there is none. */
-uint32_t tier_get_frame(struct ps_tier* tier, struct ps_tier_waiter* waiter);
-float tier_value(const struct ps_tier* tier, const struct extent* extent);
-void tier_copy(struct ps_tier* tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end);
-void tier_clear(struct ps_tier* tier, uint32_t frame, uint32_t start, uint32_t end);
+uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter);
+float tier_value(const struct ps_tier *tier, const struct extent *extent);
+void tier_copy(struct ps_tier *tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end);
+void tier_clear(struct ps_tier *tier, uint32_t frame, uint32_t start, uint32_t end);
 /* What a unit has beyond the volume's end is zeros, so that growing finds zeros there. */
-void tier_clear_tail(struct ps_tier* tier, uint32_t volume, uint64_t number, uint32_t frame);
+void tier_clear_tail(struct ps_tier *tier, uint32_t volume, uint64_t number, uint32_t frame);
 
 /* ---- fill.c ---- */
 /* True when `units` of the span's extent are valid. Else starts what is missing, and queues the
  * waiter (may be NULL) on it or on the frame that it needs. */
-bool tier_need(struct ps_tier* tier, const struct span* span, uint16_t units, uint16_t tenant,
-               bool once, struct ps_tier_waiter* waiter);
-void tier_cancel_fills(struct ps_tier* tier, uint32_t index, uint16_t units);
-void tier_end_fill(struct ps_tier* tier, uint32_t op, int32_t error);
-bool tier_issue_fill(struct ps_tier* tier, struct ps_tier_action* action);
+bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, uint16_t tenant,
+               bool once, struct ps_tier_waiter *waiter);
+void tier_cancel_fills(struct ps_tier *tier, uint32_t index, uint16_t units);
+void tier_end_fill(struct ps_tier *tier, uint32_t op, int32_t error);
+bool tier_issue_fill(struct ps_tier *tier, struct ps_tier_action *action);
 
 /* ---- action.c ---- */
-void tier_describe(const struct ps_tier* tier, uint32_t op, struct ps_tier_action* action);
+void tier_describe(const struct ps_tier *tier, uint32_t op, struct ps_tier_action *action);
 
 /* ---- writeback.c ---- */
-bool tier_issue_write(struct ps_tier* tier, struct ps_tier_action* action);
-void tier_end_write(struct ps_tier* tier, uint32_t op, int32_t error);
-bool tier_issue_sync(struct ps_tier* tier, struct ps_tier_action* action);
-void tier_end_sync(struct ps_tier* tier, uint32_t op, int32_t error);
+bool tier_issue_write(struct ps_tier *tier, struct ps_tier_action *action);
+void tier_end_write(struct ps_tier *tier, uint32_t op, int32_t error);
+bool tier_issue_sync(struct ps_tier *tier, struct ps_tier_action *action);
+void tier_end_sync(struct ps_tier *tier, uint32_t op, int32_t error);
 /* When background writing or syncing of the volume falls due (UINT64_MAX: never). */
-uint64_t tier_writeback_time(const struct ps_tier* tier, const struct volume* volume);
+uint64_t tier_writeback_time(const struct ps_tier *tier, const struct volume *volume);
 
 /* ---- write.c ---- */
 /* Room for one more unclean frame: in the tier (NULL), or in the volume's share of it too. */
-bool tier_has_room(const struct ps_tier* tier, const struct volume* volume);
+bool tier_has_room(const struct ps_tier *tier, const struct volume *volume);
 
 /* ---- flush.c ---- */
 /* Flushes of the whole volume whose writes have ended go on. */
-void tier_advance_flushes(struct ps_tier* tier, uint32_t volume);
+void tier_advance_flushes(struct ps_tier *tier, uint32_t volume);
 /* Flushes that wait for the extent look again, or get the error. */
-void tier_wake_ranges(struct ps_tier* tier, uint32_t index, int32_t error);
+void tier_wake_ranges(struct ps_tier *tier, uint32_t index, int32_t error);
 
 /* ---- inline ---- */
 
 static inline uint32_t tier_ticks(uint64_t now_ns) { return (uint32_t)(now_ns >> TICK_SHIFT); }
 
 /* The time of a tick in the past 2^32 ticks. */
-static inline uint64_t tier_tick_ns(const struct ps_tier* tier, uint32_t tick) {
+static inline uint64_t tier_tick_ns(const struct ps_tier *tier, uint32_t tick) {
   uint64_t ticks = tier->now_ns >> TICK_SHIFT;
   uint32_t age = (uint32_t)ticks - tick;
   return age > ticks ? 0 : (ticks - age) << TICK_SHIFT;
 }
 
-static inline struct volume* volume_of(struct ps_tier* tier, const struct extent* extent) {
+static inline struct volume *volume_of(struct ps_tier *tier, const struct extent *extent) {
   return &tier->volumes[extent->volume];
 }
 
-static inline uint32_t write_base(const struct ps_tier* tier) { return tier->fill_count; }
+static inline uint32_t write_base(const struct ps_tier *tier) { return tier->fill_count; }
 
-static inline struct op* write_of(struct ps_tier* tier, const struct extent* extent) {
+static inline struct op *write_of(struct ps_tier *tier, const struct extent *extent) {
   assert(extent->write != NO_WRITE);
   return &tier->ops[write_base(tier) + extent->write];
 }
 
-static inline uint16_t unclean_units(const struct extent* extent) {
+static inline uint16_t unclean_units(const struct extent *extent) {
   return (uint16_t)(extent->dirty | extent->flushing | extent->unsynced);
 }
 
@@ -339,12 +340,12 @@ static inline uint32_t first_unit(uint16_t mask) {
 
 static inline uint32_t unit_count(uint16_t mask) { return (uint32_t)__builtin_popcount(mask); }
 
-static inline void deadline_min(uint64_t* deadline, uint64_t other) {
+static inline void deadline_min(uint64_t *deadline, uint64_t other) {
   if (other < *deadline) *deadline = other;
 }
 
 /* Bytes of the extent that the volume has. */
-static inline uint32_t extent_bytes(const struct ps_tier* tier, const struct volume* volume,
+static inline uint32_t extent_bytes(const struct ps_tier *tier, const struct volume *volume,
                                     uint64_t number) {
   uint64_t start = number << tier->slot_shift;
   if (start >= volume->size) return 0;
@@ -354,8 +355,8 @@ static inline uint32_t extent_bytes(const struct ps_tier* tier, const struct vol
 
 /* ---- volume.c ---- */
 /* 0, or ENODEV (no such volume), EINVAL (not within one extent), ERANGE (beyond its end). */
-int32_t tier_span(const struct ps_tier* tier, uint32_t volume, uint64_t offset, uint64_t length,
-                  struct span* span);
-uint16_t tier_units(const struct volume* volume, uint32_t start, uint32_t end);
+int32_t tier_span(const struct ps_tier *tier, uint32_t volume, uint64_t offset, uint64_t length,
+                  struct span *span);
+uint16_t tier_units(const struct volume *volume, uint32_t start, uint32_t end);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "internal.h"
 
-static bool is_good(const struct ps_tier_config* config) {
+static bool is_good(const struct ps_tier_config *config) {
   uint32_t slot = config->slot_size;
   if (slot < (16u << 10) || slot > (2u << 20) || (slot & (slot - 1)) != 0) return false;
   if (config->frame_count > (1u << 28) || config->extent_count > (1u << 30)) return false;
@@ -21,8 +21,8 @@ static uint32_t bucket_count(uint32_t extents) {
   return count;
 }
 
-static bool allocate(struct ps_tier* tier) {
-  const struct ps_tier_config* config = &tier->config;
+static bool allocate(struct ps_tier *tier) {
+  const struct ps_tier_config *config = &tier->config;
   uint32_t buckets = bucket_count(config->extent_count);
   tier->bucket_mask = buckets - 1;
   tier->fill_count = config->frame_count * FILLS_PER_FRAME;
@@ -38,8 +38,8 @@ static bool allocate(struct ps_tier* tier) {
   return true;
 }
 
-static void init_free_lists(struct ps_tier* tier) {
-  const struct ps_tier_config* config = &tier->config;
+static void init_free_lists(struct ps_tier *tier) {
+  const struct ps_tier_config *config = &tier->config;
   for (uint32_t i = 0; i < config->extent_count; i++) {
     tier->extents[i].hash_next = i + 1 < config->extent_count ? i + 1 : NONE;
   }
@@ -48,13 +48,15 @@ static void init_free_lists(struct ps_tier* tier) {
   }
   tier->frames[config->frame_count - 1].next_free = NONE;
   tier->frames_free = config->frame_count;
-  for (uint32_t i = 0; i < tier->op_count; i++) tier->ops[i].next = i + 1;
-  tier->ops[tier->fill_count - 1].next = NONE;
-  tier->ops[tier->fill_count + WRITE_OPS - 1].next = NONE;
-  tier->write_free = write_base(tier);
+  tier->fill_free = NONE;
+  tier->write_free = NONE;
+  for (uint32_t i = write_base(tier) + WRITE_OPS; i > write_base(tier); i--) {
+    tier->ops[i - 1].next = tier->write_free;
+    tier->write_free = i - 1;
+  }
 }
 
-static void init_lists(struct ps_tier* tier) {
+static void init_lists(struct ps_tier *tier) {
   for (uint32_t i = 0; i < CLASS_COUNT; i++) {
     tier_list_init(&tier->classes[i], &tier->extents[0].place_links, sizeof(struct extent));
   }
@@ -66,15 +68,15 @@ static void init_lists(struct ps_tier* tier) {
 }
 
 /* Least recently used: the older the bin, the less it is worth, whatever the class. */
-static void init_values(struct ps_tier* tier) {
+static void init_values(struct ps_tier *tier) {
   for (uint32_t i = 0; i < CLASS_COUNT * AGE_BINS; i++) {
     tier->values[i] = (float)(AGE_BINS - 1 - i % AGE_BINS);
   }
 }
 
-struct ps_tier* ps_tier_new(const struct ps_tier_config* config) {
+struct ps_tier *ps_tier_new(const struct ps_tier_config *config) {
   if (config == NULL || !is_good(config)) return NULL;
-  struct ps_tier* tier = calloc(1, sizeof(*tier));
+  struct ps_tier *tier = calloc(1, sizeof(*tier));
   if (tier == NULL) return NULL;
   tier->config = *config;
   if (!allocate(tier)) {
@@ -90,7 +92,7 @@ struct ps_tier* ps_tier_new(const struct ps_tier_config* config) {
   return tier;
 }
 
-void ps_tier_free(struct ps_tier* tier) {
+void ps_tier_free(struct ps_tier *tier) {
   if (tier == NULL) return;
   free(tier->buckets);
   free(tier->extents);
@@ -100,18 +102,18 @@ void ps_tier_free(struct ps_tier* tier) {
   free(tier);
 }
 
-uint32_t ps_tier_budget(const struct ps_tier* tier) {
+uint32_t ps_tier_budget(const struct ps_tier *tier) {
   assert(tier != NULL);
   return tier->budget;
 }
 
-int32_t ps_tier_health(const struct ps_tier* tier, uint32_t volume) {
+int32_t ps_tier_health(const struct ps_tier *tier, uint32_t volume) {
   assert(tier != NULL);
   if (volume >= tier->config.volume_count || !tier->volumes[volume].is_present) return 0;
   return tier->volumes[volume].error;
 }
 
-void ps_tier_get_stats(const struct ps_tier* tier, struct ps_tier_stats* stats) {
+void ps_tier_get_stats(const struct ps_tier *tier, struct ps_tier_stats *stats) {
   assert(tier != NULL && stats != NULL);
   *stats = tier->stats;
   stats->frames_free = tier->frames_free;

@@ -3,13 +3,13 @@
 
 static bool is_power_of_two(uint32_t number) { return number != 0 && (number & (number - 1)) == 0; }
 
-int ps_tier_volume_add(struct ps_tier* tier, uint32_t number, uint64_t size, uint32_t block_size) {
+int ps_tier_volume_add(struct ps_tier *tier, uint32_t number, uint64_t size, uint32_t block_size) {
   assert(tier != NULL);
   uint32_t slot = tier->config.slot_size;
   if (number >= tier->config.volume_count) return -EINVAL;
   if (!is_power_of_two(block_size) || block_size < 512 || block_size > slot) return -EINVAL;
   if (size % block_size != 0 || size > UINT64_MAX / 2) return -EINVAL;
-  struct volume* volume = &tier->volumes[number];
+  struct volume *volume = &tier->volumes[number];
   if (volume->is_present) return -EEXIST;
   uint32_t unit = slot / UNITS_MAX > block_size ? slot / UNITS_MAX : block_size;
   *volume = (struct volume){.size = size,
@@ -26,7 +26,7 @@ int ps_tier_volume_add(struct ps_tier* tier, uint32_t number, uint64_t size, uin
   return 0;
 }
 
-uint16_t tier_units(const struct volume* volume, uint32_t start, uint32_t end) {
+uint16_t tier_units(const struct volume *volume, uint32_t start, uint32_t end) {
   if (start >= end) return 0;
   uint32_t first = start >> volume->unit_shift;
   uint32_t last = (end - 1) >> volume->unit_shift;
@@ -34,10 +34,10 @@ uint16_t tier_units(const struct volume* volume, uint32_t start, uint32_t end) {
   return (uint16_t)((2u << last) - (1u << first));
 }
 
-int32_t tier_span(const struct ps_tier* tier, uint32_t number, uint64_t offset, uint64_t length,
-                  struct span* span) {
+int32_t tier_span(const struct ps_tier *tier, uint32_t number, uint64_t offset, uint64_t length,
+                  struct span *span) {
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return ENODEV;
-  const struct volume* volume = &tier->volumes[number];
+  const struct volume *volume = &tier->volumes[number];
   uint32_t slot = tier->config.slot_size;
   uint64_t start = offset & (slot - 1);
   if (length == 0 || length > slot - start) return EINVAL;
@@ -57,25 +57,37 @@ int32_t tier_span(const struct ps_tier* tier, uint32_t number, uint64_t offset, 
 }
 
 /* The extent loses everything at and beyond the volume's (smaller) size. */
-static void cut_extent(struct ps_tier* tier, uint32_t index) {
-  struct extent* extent = &tier->extents[index];
-  struct volume* volume = volume_of(tier, extent);
+static void cut_extent(struct ps_tier *tier, uint32_t index) {
+  struct extent *extent = &tier->extents[index];
+  struct volume *volume = volume_of(tier, extent);
   uint32_t bytes = extent_bytes(tier, volume, extent->number);
   uint16_t kept = tier_units(volume, 0, bytes);
   if (extent->frame != NONE) tier_clear_tail(tier, extent->volume, extent->number, extent->frame);
   tier_forget_units(tier, index, (uint16_t)~kept);
 }
 
-int ps_tier_volume_resize(struct ps_tier* tier, uint32_t number, uint64_t size) {
+/* A fill of the unit that the (old) end cuts short brings too little for a volume that grows. */
+static void cancel_last_unit(struct ps_tier *tier, uint32_t number) {
+  const struct volume *volume = &tier->volumes[number];
+  uint64_t last = volume->size >> tier->slot_shift;
+  uint32_t index = tier_find(tier, number, last);
+  if (index == NONE) return;
+  uint32_t bytes = extent_bytes(tier, volume, last);
+  tier_cancel_fills(tier, index, tier_units(volume, bytes & ~(volume->unit_size - 1), bytes));
+  tier_settle(tier, index);
+}
+
+int ps_tier_volume_resize(struct ps_tier *tier, uint32_t number, uint64_t size) {
   assert(tier != NULL);
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return -ENODEV;
-  struct volume* volume = &tier->volumes[number];
+  struct volume *volume = &tier->volumes[number];
   if (size % volume->block_size != 0 || size > UINT64_MAX / 2) return -EINVAL;
-  bool shrinks = size < volume->size;
+  bool grows = size >= volume->size;
+  if (grows) cancel_last_unit(tier, number);
   volume->size = size;
-  if (!shrinks) return 0;
+  if (grows) return 0;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
-    struct extent* extent = &tier->extents[i];
+    struct extent *extent = &tier->extents[i];
     if (!extent->tracked || extent->volume != number) continue;
     if (extent_bytes(tier, volume, extent->number) < tier->config.slot_size) cut_extent(tier, i);
   }
@@ -84,22 +96,22 @@ int ps_tier_volume_resize(struct ps_tier* tier, uint32_t number, uint64_t size) 
   return 0;
 }
 
-static bool is_pinned(const struct ps_tier* tier, uint32_t number) {
+static bool is_pinned(const struct ps_tier *tier, uint32_t number) {
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
-    const struct extent* extent = &tier->extents[i];
+    const struct extent *extent = &tier->extents[i];
     if (!extent->tracked || extent->volume != number || extent->frame == NONE) continue;
     if (tier->frames[extent->frame].references > 1) return true;
   }
   return false;
 }
 
-int ps_tier_volume_remove(struct ps_tier* tier, uint32_t number) {
+int ps_tier_volume_remove(struct ps_tier *tier, uint32_t number) {
   assert(tier != NULL);
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return -ENODEV;
-  struct volume* volume = &tier->volumes[number];
+  struct volume *volume = &tier->volumes[number];
   if (volume->ops != 0 || is_pinned(tier, number)) return -EBUSY;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
-    struct extent* extent = &tier->extents[i];
+    struct extent *extent = &tier->extents[i];
     if (extent->tracked && extent->volume == number) tier_forget_units(tier, i, UINT16_MAX);
   }
   assert(volume->unclean_frames == 0 && volume->unflushed_units == 0);
@@ -110,9 +122,9 @@ int ps_tier_volume_remove(struct ps_tier* tier, uint32_t number) {
   /* Whoever still waits for something of the volume looks again, and finds ENODEV. */
   tier_wake_all(tier, &volume->flushes, ENODEV);
   tier_wake_all(tier, &volume->syncs, ENODEV);
-  struct ps_tier_waiter* waiter = tier->dirty_queue.first;
+  struct ps_tier_waiter *waiter = tier->dirty_queue.first;
   while (waiter != NULL) {
-    struct ps_tier_waiter* next = waiter->next;
+    struct ps_tier_waiter *next = waiter->next;
     if (waiter->volume == number) tier_wake(tier, waiter, 0);
     waiter = next;
   }
@@ -120,13 +132,13 @@ int ps_tier_volume_remove(struct ps_tier* tier, uint32_t number) {
   return 0;
 }
 
-uint32_t ps_tier_residency(const struct ps_tier* tier, uint32_t number, uint64_t offset,
-                           uint64_t length, uint32_t* units) {
+uint32_t ps_tier_residency(const struct ps_tier *tier, uint32_t number, uint64_t offset,
+                           uint64_t length, uint32_t *units) {
   assert(tier != NULL);
   uint32_t valid = 0;
   if (units != NULL) *units = 0;
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return 0;
-  const struct volume* volume = &tier->volumes[number];
+  const struct volume *volume = &tier->volumes[number];
   if (offset >= volume->size || length == 0) return 0;
   uint64_t end = length < volume->size - offset ? offset + length : volume->size;
   uint64_t total = ((end - 1) >> volume->unit_shift) - (offset >> volume->unit_shift) + 1;
@@ -138,7 +150,7 @@ uint32_t ps_tier_residency(const struct ps_tier* tier, uint32_t number, uint64_t
   for (uint64_t i = 0; i < steps; i++) {
     uint32_t index = scan ? (uint32_t)i : tier_find(tier, number, first + i);
     if (index == NONE) continue;
-    const struct extent* extent = &tier->extents[index];
+    const struct extent *extent = &tier->extents[index];
     if (!extent->tracked || extent->volume != number) continue;
     if (extent->number < first || extent->number > last) continue;
     uint64_t base = extent->number << tier->slot_shift;
@@ -150,9 +162,9 @@ uint32_t ps_tier_residency(const struct ps_tier* tier, uint32_t number, uint64_t
   return valid;
 }
 
-uint64_t ps_tier_unflushed(const struct ps_tier* tier, uint32_t number) {
+uint64_t ps_tier_unflushed(const struct ps_tier *tier, uint32_t number) {
   assert(tier != NULL);
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return 0;
-  const struct volume* volume = &tier->volumes[number];
+  const struct volume *volume = &tier->volumes[number];
   return volume->unflushed_units << volume->unit_shift;
 }

@@ -6,7 +6,7 @@
  */
 #include "internal.h"
 
-void tier_queue_append(struct queue* queue, struct ps_tier_waiter* waiter) {
+void tier_queue_append(struct queue *queue, struct ps_tier_waiter *waiter) {
   assert(waiter != NULL);
   waiter->next = NULL;
   waiter->previous = queue->last;
@@ -19,7 +19,7 @@ void tier_queue_append(struct queue* queue, struct ps_tier_waiter* waiter) {
   queue->length++;
 }
 
-void tier_queue_remove(struct queue* queue, struct ps_tier_waiter* waiter) {
+void tier_queue_remove(struct queue *queue, struct ps_tier_waiter *waiter) {
   assert(queue->length > 0);
   if (waiter->previous == NULL) {
     assert(queue->first == waiter);
@@ -38,7 +38,7 @@ void tier_queue_remove(struct queue* queue, struct ps_tier_waiter* waiter) {
   queue->length--;
 }
 
-static struct queue* queue_of(struct ps_tier* tier, uint32_t queue, uint32_t which) {
+static struct queue *queue_of(struct ps_tier *tier, uint32_t queue, uint32_t which) {
   switch (queue) {
     case WAIT_FILL:
       assert(which < tier->op_count);
@@ -63,20 +63,20 @@ static struct queue* queue_of(struct ps_tier* tier, uint32_t queue, uint32_t whi
   }
 }
 
-static void unqueue(struct ps_tier* tier, struct ps_tier_waiter* waiter) {
+static void unqueue(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
   uint32_t queue = waiter->state & WAIT_QUEUE;
   if (queue == WAIT_NOTHING) return;
   tier_queue_remove(queue_of(tier, queue, waiter->volume), waiter);
   waiter->state &= ~(uint32_t)WAIT_QUEUE;
 }
 
-void tier_enter(struct ps_tier* tier, uint64_t now_ns, struct ps_tier_waiter* waiter) {
+void tier_enter(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter) {
   assert(tier != NULL);
   if (now_ns > tier->now_ns) tier->now_ns = now_ns;
   if (waiter != NULL) unqueue(tier, waiter);
 }
 
-int tier_leave(struct ps_tier* tier, struct ps_tier_waiter* waiter, int result) {
+int tier_leave(struct ps_tier *tier, struct ps_tier_waiter *waiter, int result) {
   assert(result >= PS_TIER_DONE && result <= PS_TIER_ERROR);
   if (waiter != NULL && result != PS_TIER_WAIT) {
     tier_drop_grants(tier, waiter, GRANTS);
@@ -87,7 +87,7 @@ int tier_leave(struct ps_tier* tier, struct ps_tier_waiter* waiter, int result) 
   return result;
 }
 
-bool tier_told_error(struct ps_tier_waiter* waiter) {
+bool tier_told_error(struct ps_tier_waiter *waiter) {
   if (waiter == NULL) return false;
   if ((waiter->state & TOLD_ERROR) == 0) {
     waiter->error = 0;
@@ -98,13 +98,13 @@ bool tier_told_error(struct ps_tier_waiter* waiter) {
   return true;
 }
 
-int tier_fail(struct ps_tier_waiter* waiter, int32_t error) {
+int tier_fail(struct ps_tier_waiter *waiter, int32_t error) {
   assert(error > 0);
   if (waiter != NULL) waiter->error = error;
   return PS_TIER_ERROR;
 }
 
-void tier_wait(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t queue,
+void tier_wait(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t queue,
                uint32_t which) {
   assert((waiter->state & WAIT_QUEUE) == WAIT_NOTHING);
   assert(queue != WAIT_NOTHING && queue < WAIT_WOKEN);
@@ -115,7 +115,7 @@ void tier_wait(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t que
   tier_queue_append(queue_of(tier, queue, which), waiter);
 }
 
-void tier_wake(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t flags) {
+void tier_wake(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t flags) {
   assert((waiter->state & WAIT_QUEUE) != WAIT_NOTHING);
   assert((waiter->state & WAIT_QUEUE) != WAIT_WOKEN);
   unqueue(tier, waiter);
@@ -123,16 +123,16 @@ void tier_wake(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t fla
   tier_queue_append(&tier->woken, waiter);
 }
 
-void tier_wake_all(struct ps_tier* tier, struct queue* queue, int32_t error) {
+void tier_wake_all(struct ps_tier *tier, struct queue *queue, int32_t error) {
   assert(queue != &tier->woken && error >= 0);
   while (queue->first != NULL) {
-    struct ps_tier_waiter* waiter = queue->first;
+    struct ps_tier_waiter *waiter = queue->first;
     if (error != 0) waiter->error = error;
     tier_wake(tier, waiter, error != 0 ? TOLD_ERROR : 0);
   }
 }
 
-void tier_drop_grants(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint32_t grants) {
+void tier_drop_grants(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t grants) {
   uint32_t dropped = waiter->state & grants;
   assert((grants & ~(uint32_t)GRANTS) == 0);
   waiter->state &= ~dropped;
@@ -147,20 +147,20 @@ void tier_drop_grants(struct ps_tier* tier, struct ps_tier_waiter* waiter, uint3
   }
 }
 
-static void grant_frames(struct ps_tier* tier) {
+static void grant_frames(struct ps_tier *tier) {
   while (tier->frame_queue.first != NULL) {
     uint32_t frame = tier_take_frame(tier, __builtin_inff());
     if (frame == NONE) return;
-    struct ps_tier_waiter* waiter = tier->frame_queue.first;
+    struct ps_tier_waiter *waiter = tier->frame_queue.first;
     tier_wake(tier, waiter, GRANT_FRAME);
     waiter->volume = frame;
   }
 }
 
-static void grant_dirty(struct ps_tier* tier) {
-  struct ps_tier_waiter* waiter = tier->dirty_queue.first;
+static void grant_dirty(struct ps_tier *tier) {
+  struct ps_tier_waiter *waiter = tier->dirty_queue.first;
   while (waiter != NULL && tier_has_room(tier, NULL)) {
-    struct ps_tier_waiter* next = waiter->next;
+    struct ps_tier_waiter *next = waiter->next;
     if (tier_has_room(tier, &tier->volumes[waiter->volume])) {
       tier_wake(tier, waiter, GRANT_DIRTY);
       tier->dirty_granted++;
@@ -169,36 +169,36 @@ static void grant_dirty(struct ps_tier* tier) {
   }
 }
 
-static void grant_credits(struct ps_tier* tier) {
-  struct ps_tier_waiter* waiter;
+static void grant_credits(struct ps_tier *tier) {
+  struct ps_tier_waiter *waiter;
   while ((waiter = tier->credit_queue.first) != NULL && waiter->volume <= tier->credits) {
     tier->credits -= waiter->volume;
     tier_wake(tier, waiter, GRANT_CREDIT);
   }
 }
 
-void tier_pump(struct ps_tier* tier) {
+void tier_pump(struct ps_tier *tier) {
   if (tier->frame_queue.first != NULL) grant_frames(tier);
   if (tier->dirty_queue.first != NULL) grant_dirty(tier);
   if (tier->credit_queue.first != NULL) grant_credits(tier);
 }
 
-void ps_tier_forget(struct ps_tier* tier, struct ps_tier_waiter* waiter) {
+void ps_tier_forget(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
   assert(waiter != NULL);
   tier_enter(tier, 0, waiter);
   waiter->sequence = 0;
   (void)tier_leave(tier, waiter, PS_TIER_DONE);
 }
 
-struct ps_tier_waiter* ps_tier_next_woken(struct ps_tier* tier) {
-  struct ps_tier_waiter* waiter = tier->woken.first;
+struct ps_tier_waiter *ps_tier_next_woken(struct ps_tier *tier) {
+  struct ps_tier_waiter *waiter = tier->woken.first;
   if (waiter == NULL) return NULL;
   assert((waiter->state & WAIT_QUEUE) == WAIT_WOKEN);
   unqueue(tier, waiter);
   return waiter;
 }
 
-int ps_tier_reserve(struct ps_tier* tier, uint32_t frames, struct ps_tier_waiter* waiter) {
+int ps_tier_reserve(struct ps_tier *tier, uint32_t frames, struct ps_tier_waiter *waiter) {
   assert(waiter != NULL);
   tier_enter(tier, 0, waiter);
   if (waiter->state & GRANT_CREDIT) {
@@ -215,7 +215,7 @@ int ps_tier_reserve(struct ps_tier* tier, uint32_t frames, struct ps_tier_waiter
   return tier_leave(tier, waiter, PS_TIER_WAIT);
 }
 
-void ps_tier_unreserve(struct ps_tier* tier, uint32_t frames) {
+void ps_tier_unreserve(struct ps_tier *tier, uint32_t frames) {
   assert(frames <= tier->budget - tier->credits);
   tier->credits += frames;
   tier_pump(tier);

@@ -3,21 +3,21 @@
 
 /* While there are several volumes, one whose medium refuses writes must not fill the whole dirty
  * share and so stop the others: a quarter is kept from each. */
-static uint32_t volume_limit(const struct ps_tier* tier) {
+static uint32_t volume_limit(const struct ps_tier *tier) {
   uint32_t limit = tier->config.dirty_limit;
   return tier->volumes_present > 1 ? limit - limit / 4 : limit;
 }
 
-bool tier_has_room(const struct ps_tier* tier, const struct volume* volume) {
+bool tier_has_room(const struct ps_tier *tier, const struct volume *volume) {
   if (tier->frames_unclean + tier->dirty_granted >= tier->config.dirty_limit) return false;
   return volume == NULL || volume->unclean_frames < volume_limit(tier);
 }
 
 /* DONE when the span's extent may become (or is) unclean. Newcomers do not overtake: while there is
  * room in the tier, those still queued are kept by their own volume's share only. */
-static int need_room(struct ps_tier* tier, const struct span* span, uint32_t index,
-                     struct ps_tier_waiter* waiter) {
-  const struct volume* volume = &tier->volumes[span->volume];
+static int need_room(struct ps_tier *tier, const struct span *span, uint32_t index,
+                     struct ps_tier_waiter *waiter) {
+  const struct volume *volume = &tier->volumes[span->volume];
   if (index != NONE && tier->extents[index].counted != 0) return PS_TIER_DONE;
   if (waiter->state & GRANT_DIRTY) return PS_TIER_DONE;
   if (tier_has_room(tier, volume)) return PS_TIER_DONE;
@@ -28,8 +28,8 @@ static int need_room(struct ps_tier* tier, const struct span* span, uint32_t ind
 }
 
 /* What comes before any write: a good range, valid partial units, room below the dirty limit. */
-static int prepare(struct ps_tier* tier, struct span* span, uint32_t volume, uint64_t offset,
-                   uint32_t length, uint16_t tenant, struct ps_tier_waiter* waiter) {
+static int prepare(struct ps_tier *tier, struct span *span, uint32_t volume, uint64_t offset,
+                   uint32_t length, uint16_t tenant, struct ps_tier_waiter *waiter) {
   if (tier_told_error(waiter)) return PS_TIER_ERROR;
   int32_t error = tier_span(tier, volume, offset, length, span);
   if (error != 0) return tier_fail(waiter, error);
@@ -39,8 +39,8 @@ static int prepare(struct ps_tier* tier, struct span* span, uint32_t volume, uin
 }
 
 /* The span's units now hold a change that the medium does not have. */
-static void mark_changed(struct ps_tier* tier, uint32_t index, const struct span* span) {
-  struct extent* extent = &tier->extents[index];
+static void mark_changed(struct ps_tier *tier, uint32_t index, const struct span *span) {
+  struct extent *extent = &tier->extents[index];
   assert(extent->frame != NONE);
   tier_cancel_fills(tier, index, span->touched);
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
@@ -60,8 +60,8 @@ static void mark_changed(struct ps_tier* tier, uint32_t index, const struct span
 }
 
 /* Copies into `frame` what the extent has outside [span->start, span->end). */
-static void merge_around(struct ps_tier* tier, const struct extent* extent, uint32_t frame,
-                         const struct span* span) {
+static void merge_around(struct ps_tier *tier, const struct extent *extent, uint32_t frame,
+                         const struct span *span) {
   uint32_t unit = volume_of(tier, extent)->unit_size;
   uint16_t rest = extent->valid;
   while (rest != 0) {
@@ -75,12 +75,12 @@ static void merge_around(struct ps_tier* tier, const struct extent* extent, uint
 }
 
 /* The new frame (one reference, the index's from now on) takes the place of the old one, if any. */
-static uint32_t swap_in(struct ps_tier* tier, uint32_t index, const struct span* span,
+static uint32_t swap_in(struct ps_tier *tier, uint32_t index, const struct span *span,
                         uint16_t tenant, uint32_t frame) {
   if (index == NONE) {
     index = tier_track(tier, span->volume, span->number, tenant, CLASS_WRITTEN);
   }
-  struct extent* extent = &tier->extents[index];
+  struct extent *extent = &tier->extents[index];
   if (extent->frame != NONE) merge_around(tier, extent, frame, span);
   tier_set_frame(tier, index, frame);
   return index;
@@ -88,19 +88,19 @@ static uint32_t swap_in(struct ps_tier* tier, uint32_t index, const struct span*
 
 /* True when nobody but the index sees the resident frame, and copying the change into it moves
  * fewer bytes than copying the rest out of it. */
-static bool better_in_place(const struct ps_tier* tier, uint32_t index, const struct span* span) {
+static bool better_in_place(const struct ps_tier *tier, uint32_t index, const struct span *span) {
   if (index == NONE) return false;
-  const struct extent* extent = &tier->extents[index];
-  const struct volume* volume = &tier->volumes[span->volume];
+  const struct extent *extent = &tier->extents[index];
+  const struct volume *volume = &tier->volumes[span->volume];
   if (extent->frame == NONE) return false;
   if (tier->frames[extent->frame].references > 1) return false;
   uint32_t kept = unit_count((uint16_t)(extent->valid & ~span->whole)) * volume->unit_size;
   return span->end - span->start < kept;
 }
 
-int ps_tier_publish(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                     uint32_t length, uint16_t tenant, uint32_t frame,
-                    struct ps_tier_waiter* waiter) {
+                    struct ps_tier_waiter *waiter) {
   struct span span;
   assert(waiter != NULL && frame < tier->config.frame_count);
   assert(tier->frames[frame].references == 1 && tier->frames[frame].extent == NONE);
@@ -127,8 +127,8 @@ int ps_tier_publish(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint
   return tier_leave(tier, waiter, PS_TIER_DONE);
 }
 
-int ps_tier_zero(struct ps_tier* tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                 uint32_t length, uint16_t tenant, struct ps_tier_waiter* waiter) {
+int ps_tier_zero(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                 uint32_t length, uint16_t tenant, struct ps_tier_waiter *waiter) {
   struct span span;
   assert(waiter != NULL);
   tier_enter(tier, now_ns, waiter);

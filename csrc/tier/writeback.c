@@ -8,9 +8,9 @@
 
 /* ---- a pass ---- */
 
-static void issue_run(struct ps_tier* tier, uint32_t number, struct ps_tier_action* action) {
-  struct op* op = &tier->ops[number];
-  struct extent* extent = &tier->extents[op->extent];
+static void issue_run(struct ps_tier *tier, uint32_t number, struct ps_tier_action *action) {
+  struct op *op = &tier->ops[number];
+  struct extent *extent = &tier->extents[op->extent];
   assert(extent->flushing != 0 && extent->frame != NONE && op->state == OP_PENDING);
   op->units = lowest_run(extent->flushing);
   op->frame = extent->frame;
@@ -22,12 +22,12 @@ static void issue_run(struct ps_tier* tier, uint32_t number, struct ps_tier_acti
   tier_describe(tier, number, action);
 }
 
-static void start_pass(struct ps_tier* tier, uint32_t index, bool demand,
-                       struct ps_tier_action* action) {
-  struct extent* extent = &tier->extents[index];
+static void start_pass(struct ps_tier *tier, uint32_t index, bool demand,
+                       struct ps_tier_action *action) {
+  struct extent *extent = &tier->extents[index];
   uint32_t number = tier->write_free;
   assert(number != NONE && extent->write == NO_WRITE && extent->dirty != 0);
-  struct op* op = &tier->ops[number];
+  struct op *op = &tier->ops[number];
   tier->write_free = op->next;
   tier->writes_in_use++;
   op->kind = PS_TIER_WRITE;
@@ -43,10 +43,10 @@ static void start_pass(struct ps_tier* tier, uint32_t index, bool demand,
   issue_run(tier, number, action);
 }
 
-static void end_pass(struct ps_tier* tier, uint32_t number) {
-  struct op* op = &tier->ops[number];
-  struct extent* extent = &tier->extents[op->extent];
-  struct volume* volume = &tier->volumes[op->volume];
+static void end_pass(struct ps_tier *tier, uint32_t number) {
+  struct op *op = &tier->ops[number];
+  struct extent *extent = &tier->extents[op->extent];
+  struct volume *volume = &tier->volumes[op->volume];
   assert(extent->flushing == 0 && tier->writes_in_use > 0 && volume->ops > 0);
   extent->write = NO_WRITE;
   op->state = OP_FREE;
@@ -58,8 +58,8 @@ static void end_pass(struct ps_tier* tier, uint32_t number) {
 
 /* ---- failure and success ---- */
 
-static void note_failure(struct ps_tier* tier, uint32_t number, int32_t error) {
-  struct volume* volume = &tier->volumes[number];
+static void note_failure(struct ps_tier *tier, uint32_t number, int32_t error) {
+  struct volume *volume = &tier->volumes[number];
   uint64_t first = tier->config.retry_ns;
   assert(error > 0);
   volume->error = error;
@@ -71,9 +71,9 @@ static void note_failure(struct ps_tier* tier, uint32_t number, int32_t error) {
   /* Each flush hears of it once; the next one asks for another try at once. */
   volume->wanted_sequence = 0;
   tier_wake_all(tier, &volume->flushes, error);
-  struct ps_tier_waiter* waiter = tier->dirty_queue.first;
+  struct ps_tier_waiter *waiter = tier->dirty_queue.first;
   while (waiter != NULL) {
-    struct ps_tier_waiter* next = waiter->next;
+    struct ps_tier_waiter *next = waiter->next;
     if (waiter->volume == number) {
       waiter->error = error;
       tier_wake(tier, waiter, TOLD_ERROR);
@@ -82,7 +82,7 @@ static void note_failure(struct ps_tier* tier, uint32_t number, int32_t error) {
   }
 }
 
-static void note_success(struct volume* volume) {
+static void note_success(struct volume *volume) {
   if (volume->sync_failed) return;
   volume->error = 0;
   if (volume->failed.length == 0) {
@@ -92,8 +92,8 @@ static void note_success(struct volume* volume) {
 }
 
 /* The units are dirty (again), and older than whatever a flush may wait for. */
-static void make_failed(struct ps_tier* tier, uint32_t index, uint16_t units, uint64_t sequence) {
-  struct extent* extent = &tier->extents[index];
+static void make_failed(struct ps_tier *tier, uint32_t index, uint16_t units, uint64_t sequence) {
+  struct extent *extent = &tier->extents[index];
   if (units == 0) return;
   if (extent->dirty == 0) extent->dirty_since = tier_ticks(tier->now_ns);
   if (extent->dirty == 0 || sequence < extent->dirty_sequence) extent->dirty_sequence = sequence;
@@ -102,9 +102,9 @@ static void make_failed(struct ps_tier* tier, uint32_t index, uint16_t units, ui
   tier_list_dirty(tier, index, is_urgent ? DIRTY_URGENT : DIRTY_FAILED);
 }
 
-static void end_run(struct ps_tier* tier, struct op* op) {
-  struct extent* extent = &tier->extents[op->extent];
-  struct volume* volume = &tier->volumes[op->volume];
+static void end_run(struct ps_tier *tier, struct op *op) {
+  struct extent *extent = &tier->extents[op->extent];
+  struct volume *volume = &tier->volumes[op->volume];
   uint16_t written = op->units & extent->flushing; /* the rest was dropped meanwhile */
   extent->flushing = (uint16_t)(extent->flushing & ~written);
   if (written != 0) {
@@ -115,11 +115,11 @@ static void end_run(struct ps_tier* tier, struct op* op) {
   note_success(volume);
 }
 
-void tier_end_write(struct ps_tier* tier, uint32_t number, int32_t error) {
-  struct op* op = &tier->ops[number];
+void tier_end_write(struct ps_tier *tier, uint32_t number, int32_t error) {
+  struct op *op = &tier->ops[number];
   uint32_t index = op->extent;
   uint32_t volume = op->volume;
-  struct extent* extent = &tier->extents[index];
+  struct extent *extent = &tier->extents[index];
   assert(op->kind == PS_TIER_WRITE && op->state == OP_ISSUED);
   op->state = OP_PENDING;
   if (error == 0) {
@@ -149,26 +149,26 @@ void tier_end_write(struct ps_tier* tier, uint32_t number, int32_t error) {
 /* ---- what to write next ---- */
 
 /* Somebody waits for what writing back frees, or too much is dirty. */
-static bool is_pressed(const struct ps_tier* tier) {
+static bool is_pressed(const struct ps_tier *tier) {
   if (tier->frame_queue.first != NULL || tier->dirty_queue.first != NULL) return true;
   return tier->frames_unclean > tier->config.dirty_limit / 2;
 }
 
-static uint64_t age_time(const struct ps_tier* tier, const struct extent* extent) {
+static uint64_t age_time(const struct ps_tier *tier, const struct extent *extent) {
   uint64_t since = tier_tick_ns(tier, extent->dirty_since);
   uint64_t age = tier->config.writeback_age_ns;
   return age < UINT64_MAX - since ? since + age : UINT64_MAX;
 }
 
 /* First of the list that has no write under way; at most WRITE_OPS are passed over. */
-static uint32_t first_startable(const struct ps_tier* tier, const struct list* list) {
+static uint32_t first_startable(const struct ps_tier *tier, const struct list *list) {
   uint32_t index = list->first;
   while (index != NONE && tier->extents[index].write != NO_WRITE)
     index = tier_list_next(list, index);
   return index;
 }
 
-static uint32_t pick_write(const struct ps_tier* tier, const struct volume* volume) {
+static uint32_t pick_write(const struct ps_tier *tier, const struct volume *volume) {
   uint32_t index = first_startable(tier, &volume->urgent);
   if (index != NONE) return index;
   uint32_t aged = first_startable(tier, &volume->aged);
@@ -184,18 +184,18 @@ static uint32_t pick_write(const struct ps_tier* tier, const struct volume* volu
   return tier->now_ns >= age_time(tier, &tier->extents[aged]) ? aged : NONE;
 }
 
-static bool is_idle(const struct volume* volume) {
+static bool is_idle(const struct volume *volume) {
   return volume->aged.length + volume->urgent.length + volume->failed.length == 0 &&
          volume->unsynced.length == 0 && volume->syncs.first == NULL;
 }
 
 /* Volumes take turns. */
-static void turn(struct ps_tier* tier, uint32_t number) {
+static void turn(struct ps_tier *tier, uint32_t number) {
   tier_list_remove(&tier->active, number);
   tier_list_append(&tier->active, number);
 }
 
-bool tier_issue_write(struct ps_tier* tier, struct ps_tier_action* action) {
+bool tier_issue_write(struct ps_tier *tier, struct ps_tier_action *action) {
   while (tier->next_runs.first != NONE) {
     uint32_t number = tier->next_runs.first;
     uint32_t index = tier->ops[number].extent;
@@ -213,7 +213,7 @@ bool tier_issue_write(struct ps_tier* tier, struct ps_tier_action* action) {
   if (tier->writes_in_use == WRITE_OPS) return false;
   for (uint32_t turns = tier->active.length; turns > 0; turns--) {
     uint32_t number = tier->active.first;
-    struct volume* volume = &tier->volumes[number];
+    struct volume *volume = &tier->volumes[number];
     uint32_t index = pick_write(tier, volume);
     turn(tier, number);
     if (index == NONE) continue;
@@ -227,13 +227,13 @@ bool tier_issue_write(struct ps_tier* tier, struct ps_tier_action* action) {
 
 /* ---- syncs ---- */
 
-static uint64_t sync_time(const struct ps_tier* tier, const struct volume* volume) {
+static uint64_t sync_time(const struct ps_tier *tier, const struct volume *volume) {
   uint64_t since = volume->unsynced_since_ns;
   uint64_t age = tier->config.unsynced_age_ns;
   return age < UINT64_MAX - since ? since + age : UINT64_MAX;
 }
 
-static bool wants_sync(const struct ps_tier* tier, const struct volume* volume) {
+static bool wants_sync(const struct ps_tier *tier, const struct volume *volume) {
   if (volume->sync_under_way) return false;
   if (volume->sync_wanted > volume->sync_started) return true;
   if (volume->unsynced.length == 0) return false;
@@ -242,10 +242,10 @@ static bool wants_sync(const struct ps_tier* tier, const struct volume* volume) 
   return tier->now_ns >= sync_time(tier, volume);
 }
 
-bool tier_issue_sync(struct ps_tier* tier, struct ps_tier_action* action) {
+bool tier_issue_sync(struct ps_tier *tier, struct ps_tier_action *action) {
   for (uint32_t turns = tier->active.length; turns > 0; turns--) {
     uint32_t number = tier->active.first;
-    struct volume* volume = &tier->volumes[number];
+    struct volume *volume = &tier->volumes[number];
     if (is_idle(volume)) {
       tier_list_remove(&tier->active, number);
       volume->is_active = false;
@@ -254,7 +254,7 @@ bool tier_issue_sync(struct ps_tier* tier, struct ps_tier_action* action) {
     turn(tier, number);
     if (!wants_sync(tier, volume)) continue;
     uint32_t op_number = write_base(tier) + WRITE_OPS + number;
-    struct op* op = &tier->ops[op_number];
+    struct op *op = &tier->ops[op_number];
     assert(op->state == OP_FREE);
     op->kind = PS_TIER_SYNC;
     op->state = OP_ISSUED;
@@ -270,12 +270,12 @@ bool tier_issue_sync(struct ps_tier* tier, struct ps_tier_action* action) {
   return false;
 }
 
-static void sync_succeeded(struct ps_tier* tier, struct volume* volume) {
+static void sync_succeeded(struct ps_tier *tier, struct volume *volume) {
   uint32_t index;
   volume->sync_completed = volume->sync_started;
   if (volume->direct_stamp != (uint32_t)volume->sync_started) volume->wrote_directly = false;
   while ((index = volume->unsynced.first) != NONE) {
-    struct extent* extent = &tier->extents[index];
+    struct extent *extent = &tier->extents[index];
     if (extent->sync_stamp == (uint32_t)volume->sync_started) break; /* written since it began */
     extent->unsynced = 0;
     tier_settle(tier, index);
@@ -283,21 +283,21 @@ static void sync_succeeded(struct ps_tier* tier, struct volume* volume) {
   volume->unsynced_since_ns = tier->now_ns;
   volume->sync_failed = false;
   note_success(volume);
-  struct ps_tier_waiter* waiter = volume->syncs.first;
+  struct ps_tier_waiter *waiter = volume->syncs.first;
   while (waiter != NULL) {
-    struct ps_tier_waiter* next = waiter->next;
+    struct ps_tier_waiter *next = waiter->next;
     if (waiter->sequence <= volume->sync_completed) tier_wake(tier, waiter, TOLD_DONE);
     waiter = next;
   }
 }
 
 /* Nothing is known of what was written since the last good sync: all of it is dirty again. */
-static void sync_failed(struct ps_tier* tier, uint32_t number, int32_t error) {
-  struct volume* volume = &tier->volumes[number];
+static void sync_failed(struct ps_tier *tier, uint32_t number, int32_t error) {
+  struct volume *volume = &tier->volumes[number];
   uint32_t index;
   tier->stats.sync_errors++;
   while ((index = volume->unsynced.first) != NONE) {
-    struct extent* extent = &tier->extents[index];
+    struct extent *extent = &tier->extents[index];
     uint16_t units = extent->unsynced;
     tier_unplace(tier, index);
     extent->unsynced = 0;
@@ -310,9 +310,9 @@ static void sync_failed(struct ps_tier* tier, uint32_t number, int32_t error) {
   tier_wake_all(tier, &volume->syncs, error);
 }
 
-void tier_end_sync(struct ps_tier* tier, uint32_t number, int32_t error) {
-  struct op* op = &tier->ops[number];
-  struct volume* volume = &tier->volumes[op->volume];
+void tier_end_sync(struct ps_tier *tier, uint32_t number, int32_t error) {
+  struct op *op = &tier->ops[number];
+  struct volume *volume = &tier->volumes[op->volume];
   assert(op->kind == PS_TIER_SYNC && op->state == OP_ISSUED && volume->sync_under_way);
   op->state = OP_FREE;
   volume->ops--;
@@ -326,7 +326,7 @@ void tier_end_sync(struct ps_tier* tier, uint32_t number, int32_t error) {
 
 /* ---- time ---- */
 
-uint64_t tier_writeback_time(const struct ps_tier* tier, const struct volume* volume) {
+uint64_t tier_writeback_time(const struct ps_tier *tier, const struct volume *volume) {
   uint64_t time = UINT64_MAX;
   bool blocked = volume->error != 0 && tier->now_ns < volume->retry_at_ns;
   if (!volume->sync_under_way && volume->unsynced.length > 0) {

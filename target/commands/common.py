@@ -15,17 +15,17 @@ Subparsers = Any
 """`argparse` has no public name for it."""
 
 
-def command(subparsers: Subparsers, name: str, help: str, run: Run) -> argparse.ArgumentParser:  # noqa: A002 - as argparse calls it
+def command(subparsers: Subparsers, name: str, words: str, run: Run) -> argparse.ArgumentParser:
     """Add a subcommand that prints, and so knows --json."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(name, help=help, description=help)
+    parser: argparse.ArgumentParser = subparsers.add_parser(name, help=words, description=words)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
 
 
-def remote(subparsers: Subparsers, name: str, help: str, run: Run) -> argparse.ArgumentParser:  # noqa: A002 - as argparse calls it
+def remote(subparsers: Subparsers, name: str, words: str, run: Run) -> argparse.ArgumentParser:
     """Add a subcommand that speaks to a running target."""
-    parser = command(subparsers, name, help, run)
+    parser = command(subparsers, name, words, run)
     parser.add_argument(
         "--control-socket",
         metavar="PATH",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import uuid
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from prestage.target.commands.common import (
     Subparsers,
@@ -44,6 +47,9 @@ def add(subparsers: Subparsers) -> None:
 def run_add(args: argparse.Namespace) -> int:
     """Add a namespace: make a bdev for it, and put that into the subsystem."""
     settings = parse_namespace(args.namespace, "namespace")
+    if settings.path:
+        # The target may have been started in another directory.
+        settings = msgspec.structs.replace(settings, path=str(Path(settings.path).absolute()))
     with connect(args) as client:
         nqn = chosen_nqn(client, args.nqn)
         name = f"ns-{uuid.uuid4()}"

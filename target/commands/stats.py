@@ -13,6 +13,8 @@ from prestage.target.commands.output import out, out_json
 from prestage.target.errors import Invalid
 from prestage.target.sizes import format_duration, format_size
 
+NUMBERS_THAT_NAME = frozenset(("port", "nsid", "cntlid", "qid", "connection", "slba"))
+"""They count nothing, so that their digits are not grouped."""
 MAX_ROWS = 64
 """Of a list; the rest is counted. `--json` has all of it."""
 
@@ -101,7 +103,7 @@ def shown(name: str, item: Any) -> str:
         return format_duration(item / 1e9)
     if isinstance(item, int | float) and name.endswith("_s"):
         return format_duration(item)
-    if isinstance(item, int):
+    if isinstance(item, int) and name not in NUMBERS_THAT_NAME:
         return f"{item:,}".replace(",", " ")
     if isinstance(item, float):
         return f"{item:.4g}"

@@ -36,11 +36,11 @@ async def bdev_aio_create(context: Context, params: AioCreate) -> str:
     """Register a file that is read and written by a thread pool."""
     settings = NamespaceSettings(
         path=params.filename,
-        block=block_of(params.filename, params.block_size),
+        block=await block_of(params.filename, params.block_size),
         read_only=params.readonly,
         media_options={"engine": "threads"},
     )
-    return context.bdevs.create(params.name, "aio", settings, params.uuid).name
+    return (await context.bdevs.create(params.name, "aio", settings, params.uuid)).name
 
 
 class UringCreate(Params):
@@ -55,9 +55,9 @@ class UringCreate(Params):
 @method(UringCreate)
 async def bdev_uring_create(context: Context, params: UringCreate) -> str:
     """Register a file that is read and written through io_uring where that is allowed."""
-    block = block_of(params.filename, params.block_size)
+    block = await block_of(params.filename, params.block_size)
     settings = NamespaceSettings(path=params.filename, block=block)
-    return context.bdevs.create(params.name, "uring", settings, params.uuid).name
+    return (await context.bdevs.create(params.name, "uring", settings, params.uuid)).name
 
 
 class MallocCreate(Params):
@@ -89,7 +89,7 @@ async def bdev_malloc_create(context: Context, params: MallocCreate) -> str:
     if size >= 1 << 63:
         raise invalid_parameters("num_blocks: expected a size below 8 EiB")
     settings = NamespaceSettings(media="ram", size=size, block=params.block_size)
-    return context.bdevs.create(params.name, "malloc", settings, params.uuid).name
+    return (await context.bdevs.create(params.name, "malloc", settings, params.uuid)).name
 
 
 class Name(Params):
@@ -286,7 +286,11 @@ def create_call(bdev: Bdev) -> dict[str, object]:
         if bdev.driver == "aio":
             params["readonly"] = settings.read_only
     else:
-        return {"method": "prestage_bdev_create", "params": params | medium_params(settings)}
+        params |= medium_params(settings)
+        if settings.size:
+            # It may have been resized since it was made.
+            params["size"] = bdev.size_bytes
+        return {"method": "prestage_bdev_create", "params": params}
     return {"method": f"bdev_{bdev.driver}_create", "params": params}
 
 

@@ -6,6 +6,7 @@ Every listener of this target serves every subsystem: one added "to a subsystem"
 from __future__ import annotations
 
 import errno
+import ipaddress
 
 from prestage.target.config_checks import address_fault, nqn_fault
 from prestage.target.rpc import view
@@ -58,7 +59,8 @@ def listener_settings(wanted: ListenAddress) -> ListenerSettings:
         raise invalid_parameters(
             f"listen_address.adrfam: found {quote(wanted.adrfam)}, expected {family}"
         )
-    return ListenerSettings(address=wanted.traddr, port=int(port))
+    # One address has many spellings; the target knows its listeners by the usual one.
+    return ListenerSettings(address=str(ipaddress.ip_address(wanted.traddr)), port=int(port))
 
 
 @method(AddListener)
@@ -134,7 +136,7 @@ async def nvmf_subsystem_add_host(context: Context, params: AddHost) -> bool:
     fault = nqn_fault(params.host)
     if fault:
         raise invalid_parameters(f"host: {fault}")
-    context.target.allow_host(params.nqn, params.host)
+    await context.target.allow_host(params.nqn, params.host)
     return True
 
 
@@ -153,7 +155,7 @@ async def nvmf_subsystem_remove_host(context: Context, params: RemoveHost) -> bo
     found = subsystem_of(context, params.nqn)
     if params.host not in found.hosts:
         raise from_errno(errno.ENODEV, f"host: {quote(params.host, 240)} is not on the list")
-    context.target.deny_host(params.nqn, params.host)
+    await context.target.deny_host(params.nqn, params.host)
     return True
 
 
@@ -169,5 +171,5 @@ class AllowAnyHost(Params):
 async def nvmf_subsystem_allow_any_host(context: Context, params: AllowAnyHost) -> bool:
     """Let every host connect, or only those of the list."""
     subsystem_of(context, params.nqn)
-    context.target.set_allow_any_host(params.nqn, params.allow_any_host)
+    await context.target.set_allow_any_host(params.nqn, params.allow_any_host)
     return True

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from prestage.target.config import InvalidConfig, convert
+from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.dispatch import NoParams, Params, method
 from prestage.target.rpc.errors import from_errno, invalid_parameters
@@ -45,7 +46,7 @@ async def prestage_bdev_create(context: Context, params: BdevCreate) -> str:
         settings = convert(NamespaceSettings, data, "")
     except InvalidConfig as error:
         raise invalid_parameters(": ".join(error.problems[0])) from None
-    return context.bdevs.create(params.name, "prestage", settings, params.uuid).name
+    return (await context.bdevs.create(params.name, "prestage", settings, params.uuid)).name
 
 
 class BdevDelete(Params):
@@ -103,5 +104,7 @@ async def prestage_media_control(context: Context, params: MediaControl) -> bool
         value = getattr(params, name)
         if not value or len(value) > 256 or not value.isprintable():
             raise invalid_parameters(f"{name}: expected 1 to 256 printable characters")
-    context.target.media_control(params.nqn, params.nsid, params.kind, params.verb)
+    if context.bdevs.of_namespace(params.nqn, params.nsid) is None:
+        raise from_errno(errno.ENODEV, f"{params.nqn} has no namespace {params.nsid}")
+    view.media_control(context.target, params.nqn, params.nsid, params.kind, params.verb)
     return True

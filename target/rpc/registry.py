@@ -6,6 +6,7 @@ came with the configuration have a bdev too, named NQN/NSID, which comes and goe
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from prestage.target.config_checks import UUID, check_namespace
+from prestage.target.config_checks import UUID, check_namespace, listed
 from prestage.target.errors import AlreadyExists, Invalid
 from prestage.target.rpc.errors import RpcError, from_errno
 from prestage.target.rpc.view import NamespaceView, TargetLike, namespaces
@@ -52,6 +53,7 @@ class BdevRegistry:
         self._target = target
         self._bdevs: dict[str, Bdev] = {}
         self._claims: dict[str, tuple[str, int]] = {}
+        self._attaching: set[str] = set()
         self._next_malloc = 0
 
     def every(self) -> Iterator[Bdev]:
@@ -85,11 +87,17 @@ class BdevRegistry:
                 return bdev
         return None
 
-    def create(self, name: str | None, driver: str, settings: NamespaceSettings, uuid: str) -> Bdev:
-        """Register a medium that exists, or is made by the size given. Opens nothing.
+    async def create(
+        self, name: str | None, driver: str, settings: NamespaceSettings, uuid: str
+    ) -> Bdev:
+        """Register a medium that exists, or is made by the size given. Opens nothing for long.
 
-        Raises `AlreadyExists` and `Invalid`.
+        Raises `AlreadyExists`, `Invalid` and OSError.
         """
+        if uuid and UUID.fullmatch(uuid) is None:
+            raise Invalid(f"uuid: found {quote(uuid)}, expected a UUID")
+        # A path may be on a file system that does not answer; only this request waits for it.
+        size = await asyncio.to_thread(examined_size, settings)
         name = name if name is not None else self._free_malloc_name()
         if not name or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
             raise Invalid(f"name: found {quote(name)}, expected 1 to {MAX_NAME_BYTES} bytes")
@@ -97,14 +105,6 @@ class BdevRegistry:
             raise AlreadyExists(f"there is a bdev {quote(name)} already")
         if len(self._bdevs) >= MAX_BDEVS:
             raise RpcError(-errno.ENOSPC, f"there are {MAX_BDEVS} bdevs already")
-        if uuid and UUID.fullmatch(uuid) is None:
-            raise Invalid(f"uuid: found {quote(uuid)}, expected a UUID")
-        for path, message in check_namespace(settings, ""):
-            raise Invalid(f"{path}: {message}")
-        size = settings.size or backing_size(settings.path)
-        if size == 0 or size % settings.block:
-            expected = f"expected a multiple of the block size, {settings.block}, and not none"
-            raise Invalid(f"size: found {size} bytes, {expected}")
         bdev = Bdev(name, driver, settings, size, uuid.lower())
         self._bdevs[name] = bdev
         return bdev
@@ -116,15 +116,20 @@ class BdevRegistry:
 
     async def attach(self, nqn: str, bdev: Bdev, nsid: int, uuid: str, nguid: str) -> int:
         """Make the bdev a namespace and return its NSID. Raises what the target raises."""
-        if bdev.namespace is not None:
-            place = f"{bdev.namespace.nqn}, nsid {bdev.namespace.nsid}"
-            raise from_errno(errno.EBUSY, f"the bdev {quote(bdev.name)} is in use by {place}")
+        if bdev.namespace is not None or bdev.name in self._attaching:
+            place = bdev.namespace
+            where = f"{place.nqn}, nsid {place.nsid}" if place else "another request"
+            raise from_errno(errno.EBUSY, f"the bdev {quote(bdev.name)} is in use by {where}")
         settings = msgspec.structs.replace(
             bdev.settings, nsid=nsid, uuid=uuid or bdev.uuid, nguid=nguid
         )
-        for path, message in check_namespace(settings, ""):
-            raise Invalid(f"namespace.{path}: {message}")
-        found = await self._target.add_namespace(nqn, settings)
+        self._attaching.add(bdev.name)
+        try:
+            for path, message in await asyncio.to_thread(listed, settings):
+                raise Invalid(f"namespace.{path}: {message}")
+            found = await self._target.add_namespace(nqn, settings)
+        finally:
+            self._attaching.discard(bdev.name)
         self._claims[bdev.name] = (nqn, found)
         return found
 
@@ -153,7 +158,7 @@ class BdevRegistry:
         bdev = self.get(name)
         if bdev.driver != driver:
             raise from_errno(errno.ENODEV, f"{quote(name)} is a {bdev.driver} bdev, not {driver}")
-        size = backing_size(bdev.settings.path)
+        size = await asyncio.to_thread(backing_size, bdev.settings.path)
         place = bdev.namespace
         if place is not None and size != place.size_bytes:
             await self._target.resize_namespace(place.nqn, place.nsid, size)
@@ -185,6 +190,17 @@ def driver_of(settings: NamespaceSettings) -> str:
     return "prestage"
 
 
+def examined_size(settings: NamespaceSettings) -> int:
+    """Return the size that a medium has or will have. Raises `Invalid` and OSError."""
+    for path, message in check_namespace(settings, ""):
+        raise Invalid(f"{path}: {message}")
+    size = settings.size or backing_size(settings.path)
+    if size == 0 or size % settings.block:
+        expected = f"expected a multiple of the block size, {settings.block}, and not none"
+        raise Invalid(f"size: found {size} bytes, {expected}")
+    return size
+
+
 def backing_size(path: str) -> int:
     """Return the size of a file or block device in bytes. Raises OSError, naming the path."""
     try:
@@ -201,8 +217,9 @@ def backing_size(path: str) -> int:
         os.close(fd)
 
 
-def block_of(path: str, block: int | None) -> int:
+async def block_of(path: str, block: int | None) -> int:
     """Return the block size to use for a file: what was asked for, or what its size allows."""
     if block:
         return block
-    return 4096 if backing_size(path) % 4096 == 0 else 512
+    size = await asyncio.to_thread(backing_size, path)
+    return 4096 if size % 4096 == 0 else 512

@@ -6,11 +6,10 @@ reads a target only through the plain views made here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from prestage.target.settings import (
-    DISCOVERY_NQN,
     ListenerSettings,
     NamespaceSettings,
     SubsystemSettings,
@@ -36,12 +35,14 @@ class TargetLike(Protocol):
     settings: TargetSettings
 
     @property
+    def _running(self) -> Any: ...
+    @property
     def listeners(self) -> Sequence[Any]:
         """The bound (address, port) pairs."""
 
     @property
-    def subsystems(self) -> Mapping[str, Any]:
-        """The subsystems by NQN."""
+    def subsystems(self) -> Sequence[Any]:
+        """The NVM subsystems."""
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -74,17 +75,14 @@ class TargetLike(Protocol):
     async def remove_listener(self, address: str, port: int) -> object:
         """Stop listening on an address."""
 
-    def allow_host(self, nqn: str, host: str) -> object:
+    async def allow_host(self, nqn: str, host: str) -> object:
         """Put a host on the list."""
 
-    def deny_host(self, nqn: str, host: str) -> object:
+    async def deny_host(self, nqn: str, host: str) -> object:
         """Take a host off the list and disconnect it."""
 
-    def set_allow_any_host(self, nqn: str, allow: bool, /) -> object:
+    async def set_allow_any_host(self, nqn: str, allow: bool, /) -> object:
         """Let every host connect, or only those listed."""
-
-    def media_control(self, nqn: str, nsid: int, kind: str, verb: str) -> object:
-        """Tell a fault wrapper what to do (ps_media_control)."""
 
     def stats(self) -> dict[str, Any]:
         """Return every counter."""
@@ -199,7 +197,7 @@ class ControllerView(NamedTuple):
 
 def controllers(target: TargetLike, nqn: str) -> list[ControllerView]:
     """Return the controllers of a subsystem, which is there."""
-    found = target.subsystems[nqn].controllers
+    (found,) = [one.controllers for one in target.subsystems if one.nqn == nqn]
     return [_controller(found[cntlid]) for cntlid in sorted(found)]
 
 
@@ -228,16 +226,44 @@ class VolumeView(NamedTuple):
     copies: int = 0
     errors: int = 0
     in_flight: int = 0
+    unflushed_bytes: int = 0
 
 
 def volume_stats(target: TargetLike) -> dict[tuple[str, int], VolumeView]:
     """Return the counters of all namespaces, by NQN and NSID."""
     found: dict[tuple[str, int], VolumeView] = {}
-    for nqn, subsystem in target.stats().get("subsystems", {}).items():
-        for nsid, counters in subsystem.get("namespaces", {}).items():
+    for subsystem in target.stats()["subsystems"]:
+        for namespace in subsystem["namespaces"]:
+            counters = namespace["counters"]
             known = {name: counters[name] for name in VolumeView._fields if name in counters}
-            found[nqn, int(nsid)] = VolumeView(**known)
+            found[subsystem["nqn"], namespace["nsid"]] = VolumeView(**known)
     return found
+
+
+def media_control(target: TargetLike, nqn: str, nsid: int, kind: str, verb: str) -> None:
+    """Tell a fault wrapper of a namespace's medium what to do (csrc/media.h, ps_media_control).
+
+    The namespace is there. Raises what the target raises.
+    """
+    volumes = {
+        (one.nqn, number): space.volume
+        for one in target.subsystems
+        for number, space in one.namespaces.items()
+    }
+    # It is for experiments, and so no operation of the target: it goes past its lock, for a
+    # wrapper that holds back what the target waits for must still be told to let go.
+    target._running.data_path.volume_control(volumes[nqn, nsid], kind, verb)  # noqa: SLF001
+
+
+def unflushed(target: TargetLike) -> list[str]:
+    """Return the namespaces whose data is not all on their media, each in words."""
+    return [
+        f"{one['nqn']} namespace {space['nsid']} ({space['path'] or space['media']}): "
+        f"{space['counters']['unflushed_bytes']} bytes"
+        for one in target.stats()["subsystems"]
+        for space in one["namespaces"]
+        if space["counters"].get("unflushed_bytes")
+    ]
 
 
 class ReactorView(NamedTuple):

@@ -7,6 +7,7 @@ SUCCESS where they may stand, PDO as HPDA asked, digests, MAXR2T. A breach raise
 from __future__ import annotations
 
 import dataclasses
+import select
 import time
 from typing import Any
 
@@ -279,3 +280,12 @@ class Queue:
         answer = self.execute(entry, data=data, in_capsule=in_capsule)
         if not answer.is_ok:
             raise ProtocolError(f"Write {slba}+{len(data) // block_size}: {answer.text()}")
+
+
+def ready_queues(queues: list[Queue], wait_s: float) -> list[Queue]:
+    """Those on which pump() has something to do; waits up to `wait_s` for the first."""
+    buffered = [queue for queue in queues if queue.connection.has_pdu]
+    if buffered or not queues:
+        return buffered
+    sockets = {queue.connection.socket: queue for queue in queues}
+    return [sockets[socket] for socket in select.select(list(sockets), [], [], wait_s)[0]]

@@ -258,6 +258,11 @@ def io_commands(guest: Guest) -> Facts:
     run(f"nvme read {device} -s 0 {blocks} -z 8192 -d /run/rig-first")
     run(f"nvme read {device} -s {8192 // size} {blocks} -z 8192 -d /run/rig-zero")
     facts: Facts = {"zero": not any(Path("/run/rig-zero").read_bytes())}
+    # Through the block layer too, which writes zeroes itself where a target cannot.
+    run(f"dd if=/dev/urandom of={device} bs=64k count=2 seek=64 oflag=direct")
+    run(f"blkdiscard -z -o {(4 << 20) + 4096} -l 8192 {device}")
+    run(f"dd if={device} of=/run/rig-wiped bs=4k count=2 skip={(4 << 20) // 4096 + 1} iflag=direct")
+    facts["wiped"] = not any(Path("/run/rig-wiped").read_bytes())
     facts["oncs"] = run_json(f"nvme id-ctrl {guest.node()} -o json")["oncs"]
     if facts["oncs"] & 1:
         same = f"nvme compare {device} -s 0 {blocks} -z 8192 -d"
@@ -301,9 +306,19 @@ def filesystem(guest: Guest) -> Facts:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
         guest.checksums[str(path)] = hashlib.sha256(data).hexdigest()
+    # What goes is deallocated; nothing beside it may be.
+    for gone in list(guest.checksums)[::3]:
+        Path(gone).unlink()
+        del guest.checksums[gone]
+    trimmed = run(f"fstrim -v {MOUNT}")
     run(f"umount {MOUNT}")
     run(f"e2fsck -fn {device}")
-    return {"files": len(guest.checksums), "identities": identities(guest), **guest.state()}
+    return {
+        "trimmed": trimmed,
+        "files": len(guest.checksums),
+        "identities": identities(guest),
+        **guest.state(),
+    }
 
 
 @step
@@ -334,11 +349,16 @@ def compare(guest: Guest) -> Facts:
     return {"files": len(guest.checksums), "wrong": wrong}
 
 
-def fio_command(guest: Guest, more: str) -> str:
-    """Four jobs side by side on namespace 1: each CPU of the guest has a queue of its own."""
+def fio_command(guest: Guest, more: str, nsid: int = 1) -> str:
+    """Four jobs side by side, each on a CPU of its own, and so on a queue of its own."""
+    place = "--offset_increment=12m"
+    if nsid == 2:
+        # Its second half: the fault sits in the first.
+        place = "--offset=16m --offset_increment=3m"
     return (
-        f"fio --name=rig --filename=/dev/{guest.disk(1)} --direct=1 --ioengine=libaio"
-        f" --numjobs={QUEUES} --offset_increment=12m --group_reporting --output-format=json"
+        f"fio --name=rig --filename=/dev/{guest.disk(nsid)} --direct=1 --ioengine=libaio"
+        f" --numjobs={QUEUES} --cpus_allowed=0-{QUEUES - 1} --cpus_allowed_policy=split {place}"
+        f" --group_reporting --output-format=json"
         f" --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed={guest.plan['seed']} {more}"
     )
 
@@ -359,7 +379,9 @@ def fio(guest: Guest) -> Facts:
     if not guest.controller or not guest.find_disk(1):
         guest.connect()
     command = fio_command(guest, "--size=4m --bsrange=4k-256k --rw=randrw --iodepth=8")
-    return {**fio_facts(run(command)), **guest.state()}
+    facts = {**fio_facts(run(command)), **guest.state()}
+    command = fio_command(guest, "--size=1m --bsrange=512-64k --rw=randrw --iodepth=8", nsid=2)
+    return {**facts, "small": fio_facts(run(command))}
 
 
 @step

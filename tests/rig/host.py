@@ -200,7 +200,17 @@ class Run:
             "bad_lba": checks.BAD_LBA,
             "seed": self.options.seed,
         }
-        command = [str(LINUX_HOST), "-k", self.options.kernel, "-c", str(CPUS)]
+        # Should this process be killed, the emulator goes too.
+        command = [
+            "setpriv",
+            "--pdeathsig",
+            "TERM",
+            str(LINUX_HOST),
+            "-k",
+            self.options.kernel,
+            "-c",
+            str(CPUS),
+        ]
         command += ["-t", str(self.options.seconds), str(GUEST), json.dumps(plan)]
         console = self.directory / "console.log"
         with console.open("wb") as log:

@@ -42,7 +42,10 @@ class Target:
         self._prestage = prestage
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = (directory / "target.log").open("ab")
+        self._log = (directory / "target.log").open("wb")
+        # A directory that is kept may hold an earlier run's.
+        for old in directory.glob("namespace*"):
+            old.unlink()
         for nsid, size in self.golden.sizes.items():
             with (directory / f"namespace{nsid}").open("wb") as file:
                 file.truncate(size)

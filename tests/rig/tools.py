@@ -110,8 +110,14 @@ def run(command: str, *, fails: bool = False, seconds: float = COMMAND_S) -> str
     except subprocess.TimeoutExpired as expired:
         raise StepError(f"{command}: not done after {seconds:g} s") from expired
     if (done.returncode != 0) != fails:
-        raise StepError(f"{command}: exit {done.returncode}: {done.stdout.strip()[-2000:]}")
+        raise StepError(f"{command}: exit {done.returncode}: {shorten(done.stdout)}")
     return done.stdout
+
+
+def shorten(printed: str) -> str:
+    """The beginning and the end of a long output: fio says first what is wrong."""
+    text = printed.strip()
+    return text if len(text) <= 1600 else f"{text[:1000]}\n[...]\n{text[-500:]}"
 
 
 def run_json(command: str) -> Any:
@@ -144,10 +150,12 @@ def background(command: str) -> Iterator[subprocess.Popen[str]]:
 
 def finish(process: subprocess.Popen[str], seconds: float = COMMAND_S) -> str:
     """The output of a background command, which must end well by itself."""
+    assert isinstance(process.args, list)
+    command = " ".join(map(str, process.args))
     try:
         printed, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as expired:
-        raise StepError(f"{process.args!r}: not done after {seconds:g} s") from expired
+        raise StepError(f"{command}: not done after {seconds:g} s") from expired
     if process.returncode != 0:
-        raise StepError(f"{process.args!r}: exit {process.returncode}: {printed[-2000:]}")
+        raise StepError(f"{command}: exit {process.returncode}: {shorten(printed)}")
     return printed

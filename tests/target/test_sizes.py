@@ -92,7 +92,7 @@ def test_a_duration_is_in_seconds(text: str | float, seconds: float) -> None:
     "text", ["", "s", "-1s", "1 parsec", "1S", "nan", "inf", True, float("nan"), float("inf"), -1]
 )
 def test_what_is_no_duration_is_refused(text: str | float) -> None:
-    with pytest.raises(ValueError, match="found .*, expected a duration"):
+    with pytest.raises(ValueError, match=r"found .*, expected a duration"):
         parse_duration_s(text)
 
 
@@ -103,7 +103,7 @@ def test_a_short_duration_is_in_microseconds(text: str | int, us: int) -> None:
 
 @pytest.mark.parametrize("text", [-1, "x", True, 1.5, "9" * 30])
 def test_what_is_no_short_duration_is_refused(text: object) -> None:
-    with pytest.raises(ValueError, match="found .*, expected"):
+    with pytest.raises(ValueError, match=r"found .*, expected"):
         parse_duration_us(text)  # type: ignore[arg-type]
 
 

@@ -40,6 +40,8 @@ class BlockModel:
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.versions: dict[int, list[Version]] = {}
+        self.survivors: dict[int, list[Version]] = {}
+        """What each block may hold after a crash: pruned by Flush and FUA only."""
         self._clock = 0
         self._readings: list[Reading] = []
 
@@ -66,6 +68,7 @@ class BlockModel:
         for lba in range(slba, slba + blocks):
             version = Version(stamp, now, replaces=replaces)
             self.versions.setdefault(lba, []).append(version)
+            self.survivors.setdefault(lba, []).append(version)
             made.append((lba, version))
         for reading in self._readings:
             first, last = max(slba, reading.slba), min(slba + blocks, _end(reading))
@@ -73,8 +76,8 @@ class BlockModel:
                 reading.allowed[lba - reading.slba].add(stamp)
         return made
 
-    def write_completed(self, made: list[tuple[int, Version]]) -> None:
-        """The write was acknowledged."""
+    def write_completed(self, made: list[tuple[int, Version]], *, durable: bool = False) -> None:
+        """The write was acknowledged; `durable`: it carried FUA."""
         now = self._tick()
         for lba, version in made:
             version.completed = now
@@ -84,6 +87,43 @@ class BlockModel:
                     for other in self.versions[lba]
                     if other.completed is None or other.completed >= version.submitted
                 ]
+
+            if durable:
+                self._prune_survivors(lba, [version])
+
+    def flush_submitted(self) -> int:
+        """A Flush is under way; give the result to flush_completed."""
+        return self._tick()
+
+    def flush_completed(self, submitted: int) -> None:
+        """What had completed before the Flush was submitted survives a crash."""
+        for lba, versions in self.survivors.items():
+            done = (v for v in versions if v.completed is not None and v.completed < submitted)
+            self._prune_survivors(lba, list(done))
+
+    def _prune_survivors(self, lba: int, durable: list[Version]) -> None:
+        newest = max((v.submitted for v in durable if v.replaces), default=0)
+        self.survivors[lba] = [
+            v for v in self.survivors[lba] if v.completed is None or v.completed >= newest
+        ]
+
+    def crashed(self, slba: int, data: bytes) -> str | None:
+        """After a crash: what is wrong with the bytes from `slba` on; they are the state now."""
+        blocks = len(data) // self.block_size
+        lbas = range(slba, slba + blocks)
+        reading = Reading(slba, [{v.stamp for v in self.survivors[lba]} for lba in lbas])
+        fault = self.fault(reading, data)
+        now = self._tick()
+        for index, lba in enumerate(lbas):
+            start = index * self.block_size
+            stamp = int.from_bytes(data[start : start + 8], "little")
+            self.versions[lba] = [Version(stamp, now, now)]
+            self.survivors[lba] = list(self.versions[lba])
+        return fault
+
+    def forget_readings(self) -> None:
+        """No read is under way any more (the connections are gone)."""
+        self._readings = []
 
     def read_submitted(self, slba: int, blocks: int) -> Reading:
         """A read is under way from now on; give the result to read_completed."""

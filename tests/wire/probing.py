@@ -137,8 +137,12 @@ def observe(run: Callable[[Site], str], site: Site) -> str:
 
 
 def agrees(answer: str, expected: str) -> bool:
-    """One of the expected answers has no word that `answer` lacks, and the same first word."""
+    """One of the expected answers has no word that `answer` lacks, and the same first word.
+
+    A FES without FEI ("01") stands for every FEI ("01/3").
+    """
     words = answer.split()
+    words += [word.partition("/")[0] for word in words if words[0] == "term"]
     for choice in expected.split("|"):
         wanted = choice.split()
         if wanted and words and wanted[0] == words[0] and set(wanted) <= set(words):

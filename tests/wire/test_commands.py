@@ -279,7 +279,14 @@ def test_small_writes_leave_their_neighbours_alone(
         at = rng.randrange(blocks - size)
         data = rng.randbytes(size * block)
         model[at * block : (at + size) * block] = data
-        queue.write(at, data, block, nsid=nsid, fua=bool(turn % 2), in_capsule=bool(turn % 3 == 0))
+        queue.write(
+            at,
+            data,
+            block,
+            nsid=nsid,
+            fua=bool(turn % 2),
+            in_capsule=bool(turn % 3 == 0) and len(data) <= queue.in_capsule,
+        )
     data = b"".join(queue.read(at, 16, block, nsid=nsid) for at in range(0, blocks, 16))
     assert data == bytes(model)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import select
 import threading
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from nvme_tcp import commands as nvme
 from nvme_tcp import pdu
 from nvme_tcp.connection import ProtocolError, WireError
 from nvme_tcp.host import Controller
-from nvme_tcp.queue import Queue
+from nvme_tcp.queue import Queue, ready_queues
 
 from .probing import SEED, Site, check_fresh_connection
 from .running import MIB, RunningTarget, base_config, merge
@@ -91,9 +90,8 @@ def pump_all(queues: list[Queue], within_s: float = 60.0) -> None:
     while any(queue.in_flight for queue in queues):
         assert time.monotonic() < limit, f"{sum(len(q.in_flight) for q in queues)} not answered"
         waiting = [queue for queue in queues if queue.in_flight]
-        sockets = {queue.connection.socket: queue for queue in waiting}
-        for socket in select.select(list(sockets), [], [], 1.0)[0]:
-            sockets[socket].pump(within_s)
+        for queue in ready_queues(waiting, 1.0):
+            queue.pump(within_s)
 
 
 def stalled_writers(site: Site, count: int, depth: int) -> tuple[Controller, list[Queue]]:
@@ -113,13 +111,10 @@ def stalled_writers(site: Site, count: int, depth: int) -> tuple[Controller, lis
 
 def granted(queues: list[Queue]) -> int:
     """Bytes asked for by R2Ts, once no more come for a while."""
-    while True:
-        sockets = {queue.connection.socket: queue for queue in queues}
-        ready = select.select(list(sockets), [], [], 0.5)[0]
-        if not ready:
-            return sum(r2t.u32(16) for queue in queues for r2t in queue.r2ts)
-        for socket in ready:
-            sockets[socket].pump()
+    while ready := ready_queues(queues, 0.5):
+        for queue in ready:
+            queue.pump()
+    return sum(r2t.u32(16) for queue in queues for r2t in queue.r2ts)
 
 
 def test_r2ts_are_withheld_rather_than_memory_grown(target: RunningTarget, site: Site) -> None:
@@ -227,14 +222,14 @@ def test_success_flag_by_option(directory: Path, running: RunningTarget | None) 
     changes = {"transport": {"success": True}, "limits": {"in_capsule": 0}}
     started = RunningTarget(directory, merge(base_config(directory), changes))
     try:
-        with started.site().pair(0) as controller:
+        with started.site().pair(0, success_allowed=True) as controller:
             # Row B29 as well: no in-capsule data on I/O queues, Connect still carries its own.
             assert controller.in_capsule == 0
-            queue = controller.add_queue(success_allowed=True)
+            queue = controller.add_queue()
             queue.write(0, bytes(4096), 512)
             entry = nvme.block_command(nvme.READ, 0, 8)
             assert queue.execute(entry, expected=4096).by_success_flag
-            refused = controller.add_queue()
+            refused = controller.add_queue(success_allowed=False)
             with pytest.raises(ProtocolError, match="SUCCESS"):
                 refused.read(0, 8, 512)
         assert started.stop() == 0

@@ -141,8 +141,8 @@ def test_random_bytes_give_values_or_a_fault_and_nothing_else() -> None:
             found = scan(text)
         except FramingError:
             continue
-        except BaseException:
-            print(f"seed {seed}: {text!r}")
+        except BaseException as error:
+            error.add_note(f"seed {seed}: {text!r}")
             raise
         assert b"".join(found).replace(b" ", b"").replace(b"\n", b"") in text.replace(
             b" ", b""

@@ -56,7 +56,7 @@ def completion(site: Site, queue: Queue, cid: int) -> str:
         ("HLEN 16", {"hlen": 16}, "term 01/2", "fin"),
         ("PDO 28", {"pdo": 28}, "term 01/3", "ok | silence"),
         ("LAST missing", {"last": False}, "ok | term", "ok"),
-        ("LAST early", {"size": 4096}, "term 02 | term 04", "silence"),
+        ("LAST early", {"size": 4096}, "term 02 | term 04 | term 01/1", "silence"),
         ("PLEN 24", {"plen": 24}, "term 01 | term 04", "fin"),
     ],
 )
@@ -158,15 +158,16 @@ def write_without_in_capsule_data(site: Site, size: int) -> str:
 def data_digest_wrong_in_h2c_data(site: Site) -> str:
     """The command fails with 0/22, nothing is written and the connection lives."""
     with asked_for_data(site, digests=3) as (queue, cid, r2t):
+        with site.pair(1) as other:
+            block = other.block_size()
+            other.io[0].write(0, bytes(SIZE), block)
         raw = pdu.h2c_data(cid, r2t.u16(10), 0, b"n" * SIZE, digests=3, data_digest=0xBAD)
         queue.connection.send(raw)
-        blocks = int.from_bytes(queue.in_flight[cid].entry[48:50], "little") + 1
         text = completion(site, queue, cid)
         answer = queue.execute(nvme.sqe(nvme.FLUSH, 1))
         assert answer.is_ok, answer.text()
-        read = nvme.block_command(nvme.READ, 0, blocks)
-        data = queue.execute(read, expected=SIZE).data
-        assert len(data) == SIZE and b"n" not in data, "data with a bad digest was written"
+        data = queue.read(0, SIZE // block, block)
+        assert data == bytes(SIZE), "data with a bad digest was written"
         return text
 
 

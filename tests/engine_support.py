@@ -42,7 +42,13 @@ def common(kind: int, flags: int, hlen: int, pdo: int, plen: int) -> bytes:
 
 
 def icreq(
-    *, pfv: int = 0, hpda: int = 0, digests: int = 0, maxr2t: int = 0, hlen: int = 128, plen: int = 128
+    *,
+    pfv: int = 0,
+    hpda: int = 0,
+    digests: int = 0,
+    maxr2t: int = 0,
+    hlen: int = 128,
+    plen: int = 128,
 ) -> bytes:
     body = struct.pack("<HBBI", pfv, hpda, digests, maxr2t)
     return (common(ICREQ, 0, hlen, 0, plen) + body).ljust(128, b"\0")
@@ -277,7 +283,7 @@ class Engine:
 
     def events(self) -> list[Event]:
         found = []
-        event = self._event
+        event: Any = self._event
         while lib.ps_engine_next_event(self.engine, event):
             entry = b""
             if event.kind == EV_COMMAND:
@@ -296,9 +302,10 @@ class Engine:
         """Feed `pieces` one after the other, taking events as they come; all of them returned."""
         found: list[Event] = []
         for piece in pieces:
-            while piece:
-                used = self.receive(piece)
-                piece = piece[used:]
+            rest = piece
+            while rest:
+                used = self.receive(rest)
+                rest = rest[used:]
                 events = self.events()
                 found += events
                 for event in events:
@@ -316,7 +323,9 @@ class Engine:
 
     def iovecs(self, most: int = 64) -> list[bytes]:
         count = lib.ps_engine_output(self.engine, self._iov, most)
-        return [bytes(ffi.buffer(self._iov[i].iov_base, self._iov[i].iov_len)) for i in range(count)]
+        return [
+            bytes(ffi.buffer(self._iov[i].iov_base, self._iov[i].iov_len)) for i in range(count)
+        ]
 
     def sent(self, size: int) -> None:
         lib.ps_engine_sent(self.engine, size)
