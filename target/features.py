@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prestage.target.errors import PeerFault
-from prestage.target.keepalive import round_up
 from prestage.target.nvme import ALL_NAMESPACES, Answer, Command, Fid, Status
 
 if TYPE_CHECKING:
@@ -248,8 +247,6 @@ class Features:
         limits = self._controller.runtime.settings.limits
         if asked == 0 and self._controller.subsystem.is_discovery:
             asked = round(limits.discovery_keep_alive_s * 1000)
-        if round_up(asked) > 0xFFFFFFFF:
-            raise PeerFault(Status.INVALID_FIELD, why="KATO")
         self._controller.keep_alive.set(asked)
         return Answer()
 

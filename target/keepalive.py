@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 GRANULARITY_MS = 500
 """KAS is this in units of 100 ms; timeouts are rounded up to it (3.9.1)."""
+LONGEST_MS = 0xFFFFFFFF // GRANULARITY_MS * GRANULARITY_MS
+"""What fits into feature 0Fh."""
 QUIET_CHECKS = 3
 """Checks in a row without a command before the controller is given up.
 
@@ -17,7 +19,7 @@ last command. Half a timeout is grace for a host that sends at the last moment.
 
 def round_up(kato_ms: int) -> int:
     """Return the timeout that is used for the one a host asked for; 0 stays 0 (no timer)."""
-    return -(-kato_ms // GRANULARITY_MS) * GRANULARITY_MS
+    return min(-(-kato_ms // GRANULARITY_MS) * GRANULARITY_MS, LONGEST_MS)
 
 
 class KeepAlive:

@@ -316,9 +316,8 @@ class Target:
         listener = Listener.open(settings, connections.accepted)
         self._listeners[listener.address] = listener
         if runtime.discovery is not None:
-            self._last_port += 1
-            number = self._last_port % 0x10000
-            runtime.discovery.ports[listener.address] = Port(number, *listener.address)
+            self._last_port = self._last_port % 0xFFFF + 1
+            runtime.discovery.ports[listener.address] = Port(self._last_port, *listener.address)
         self._discovery_changed()
         return listener.address
 

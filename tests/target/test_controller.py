@@ -55,7 +55,12 @@ def test_enabling_makes_the_controller_ready_and_cc_reads_back() -> None:
         CC_ENABLED | 7 << 4,
         CC_ENABLED & ~0xF0000,
         CC_ENABLED & ~0xF00000,
-        CC_ENABLED | 7 << 11,
+        CC_ENABLED | 8 << 7,
+        CC_ENABLED | 1 << 11,
+        CC_ENABLED | 4 << 11,
+        CC_ENABLED & ~0x60 | 1 << 4,
+        CC_ENABLED | 1 << 16,
+        CC_ENABLED | 1 << 20,
         CC_ENABLED | 1 << 24,
     ],
 )

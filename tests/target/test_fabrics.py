@@ -193,6 +193,8 @@ def test_disconnect_deletes_an_io_queue_and_only_that() -> None:
             host.connect_io(1)
             host.connect_io(2)
             assert host.do(sqe(0x7F, nsid=8)).code == "1/85 DNR"
+            other_format = sqe(0x7F, nsid=8, cdw10=1)
+            assert host.do(other_format, connection=host.queues[1]).code == "1/80 DNR"
             assert host.do(sqe(0x7F, nsid=8), connection=host.queues[1]).code == "0/00"
             assert rig.fake.closes == [(host.queues[1], True)]
             await settle()

@@ -10,7 +10,7 @@ from prestage.target.keepalive import round_up
 
 @pytest.mark.parametrize(
     ("asked", "used"),
-    [(0, 0), (1, 500), (500, 500), (501, 1000), (5000, 5000), (2**32 - 1, 4294967500)],
+    [(0, 0), (1, 500), (500, 500), (501, 1000), (5000, 5000), (2**32 - 1, 4294967000)],
 )
 def test_timeouts_are_rounded_up_to_the_granularity(asked: int, used: int) -> None:
     assert round_up(asked) == used
@@ -95,6 +95,16 @@ def test_the_timeout_can_be_changed_while_it_runs() -> None:
             host.set_feature(0x0F, 500)
             await asyncio.sleep(1.1)
             assert rig.fake.closes
+
+    run(main())
+
+
+def test_the_longest_timeout_is_one_that_can_be_read_back() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            host = rig.host(kato=0xFFFFFFFF)
+            assert host.get_feature(0x0F).dw0 == 4294967000
+            assert host.set_feature(0x0F, 0xFFFFFFFF).code == "0/00"
 
     run(main())
 
