@@ -87,8 +87,7 @@ class RawConnection:
         limit = time.monotonic() + self.timeout_s
         while view:
             left = limit - time.monotonic()
-            readers = [] if self._end else [self.socket]
-            readable, writable, _ = select.select(readers, [self.socket], [], max(left, 0))
+            readable, writable = self._poll(max(left, 0), to_send=True)
             if not readable and not writable:
                 raise Silence(f"{len(view)} bytes not taken within {self.timeout_s} s")
             if readable:
@@ -110,6 +109,19 @@ class RawConnection:
                 time.sleep(settle_s)
 
     # ---- receiving ----
+
+    def _poll(self, wait_s: float, *, to_send: bool = False) -> tuple[bool, bool]:
+        """Whether there is something to take in, and room to send; waits for either."""
+        poll = select.poll()
+        wanted = (0 if self._end else select.POLLIN) | (select.POLLOUT if to_send else 0)
+        poll.register(self.socket, wanted)
+        for _, events in poll.poll(wait_s * 1000):
+            at_end = events & (select.POLLHUP | select.POLLERR)
+            return (
+                bool(events & select.POLLIN or (at_end and not self._end)),
+                bool(to_send and (events & select.POLLOUT or at_end)),
+            )
+        return False, False
 
     def _take_in(self, most: int = 1 << 20) -> None:
         try:
@@ -158,7 +170,7 @@ class RawConnection:
             if self._end:
                 self._raise_end()
             left = limit - time.monotonic()
-            if left <= 0 or not select.select([self.socket], [], [], left)[0]:
+            if left <= 0 or not self._poll(left)[0]:
                 raise Silence(f"{len(self._input)} bytes of a PDU, then nothing")
             self._take_in()
             if len(self._input) >= 8:
@@ -224,7 +236,7 @@ class RawConnection:
     @property
     def is_closed(self) -> bool:
         """The target has closed, as far as can be seen without waiting."""
-        while not self._end and select.select([self.socket], [], [], 0)[0]:
+        while not self._end and self._poll(0)[0]:
             self._take_in()
         return self._end is not None
 

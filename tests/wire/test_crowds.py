@@ -199,6 +199,18 @@ def test_discovery_controller_without_keep_alive_is_closed(
         controller.admin.connection.expect_closed(8.0)
 
 
+def test_subsystem_is_deleted_under_waiting_events(target: RunningTarget, site: Site) -> None:
+    # Row D71: waiting AERs do not hold the deletion up, and the host is cut off.
+    nqn = f"{site.nqn}-deleted"
+    target.rpc("nvmf_create_subsystem", nqn=nqn, allow_any_host=True)
+    with site.pair(1, nqn=nqn) as controller:
+        for _ in range(4):
+            controller.admin.submit(nvme.sqe(nvme.AER))
+        target.rpc("nvmf_delete_subsystem", nqn=nqn)
+        for queue in controller.queues():
+            queue.connection.expect_closed(5.0)
+
+
 def test_eight_fabrics_commands_at_once(site: Site) -> None:
     # Row B37.
     with site.admin() as controller:

@@ -42,6 +42,15 @@ def test_icreq_in_two_segments(site: Site) -> None:
             assert connection.initialized().header[11] == DIGESTS, f"cut at {cut}"
 
 
+def test_icresp_comes_in_one_piece(site: Site) -> None:
+    # Row A7: hosts take a short first read for a refusal.
+    for _ in range(20):
+        with RawConnection(site.address) as connection:
+            connection.send(pdu.icreq())
+            connection.socket.settimeout(5)
+            assert len(connection.socket.recv(4096)) == 128
+
+
 def test_connect_in_two_segments(site: Site) -> None:
     raw = whole_connect(site)
     for cut in cuts_of(len(raw), site):

@@ -50,7 +50,7 @@ CONFIG: dict[str, Any] = {
         }
     ],
 }
-_places = iter(range(0, 16 * MIB // 512 - 2048, 512))
+_places = iter(range(0, 16 * MIB // 512 - 2048, 1100))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ PLANS = {
     "deep": Plan(clusters=8, stride=5000, depth=30),
 }
 # The wide plan touches more slots than this tier has, so that it evicts and fills all the time.
-SMALL_TIER = {"tier": {"size": 8 * MIB}, "limits": {"connections": 64}}
+SMALL_TIER = {"tier": {"size": 9 * MIB}, "limits": {"connections": 64}}
 CONFIG = SMALL_TIER
 
 

@@ -32,7 +32,7 @@ def config_of(directory: Path, **namespace: Any) -> Config:
     """One namespace on a file; a tier that is smaller than what is written."""
     one = {"path": str(directory / "ns"), "size": SIZE, "block": BLOCK, **namespace}
     changes = {
-        "tier": {"size": 8 * MIB},
+        "tier": {"size": 9 * MIB},
         "limits": {"stop_s": 10.0},
         "subsystems": [{"nqn": NQN, "namespaces": [one]}],
     }
@@ -103,13 +103,15 @@ def test_sigterm_under_load_loses_no_acknowledged_write(directory: Path, policy:
 
 
 def test_sigterm_while_idle_hosts_are_connected(directory: Path) -> None:
-    with started(directory, config_of(directory)) as target:
-        with target.site().pair(1) as controller:
-            controller.admin.submit(nvme.sqe(nvme.AER))
-            controller.io[0].write(0, b"a" * 65536, BLOCK)
-            assert target.stop(15) == 0, target.said()[-3000:]
-            for queue in controller.queues():
-                queue.connection.expect_closed()
+    with (
+        started(directory, config_of(directory)) as target,
+        target.site().pair(1) as controller,
+    ):
+        controller.admin.submit(nvme.sqe(nvme.AER))
+        controller.io[0].write(0, b"a" * 65536, BLOCK)
+        assert target.stop(15) == 0, target.said()[-3000:]
+        for queue in controller.queues():
+            queue.connection.expect_closed()
     assert file_reader(directory / "ns")(0, 128) == b"a" * 65536
 
 

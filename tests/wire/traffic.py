@@ -206,7 +206,8 @@ class Traffic:
 
     def _take(self, wait_s: float) -> None:
         """Work on the PDUs that are there, in the order of a random choice of queues."""
-        buffered = ready_queues(self.queues, wait_s)
+        # Queues that wait for nothing would only let the time pass.
+        buffered = ready_queues([queue for queue in self.queues if queue.in_flight], wait_s)
         self.rng.shuffle(buffered)
         for queue in buffered:
             queue.pump(10.0)

@@ -73,8 +73,6 @@ def admin_command(site: Site, entry: bytes) -> str:
         ("firmware", (3, 512, 0), "ok", ""),
         ("changed namespaces", (4, 4096, 0), "ok", ""),
         ("effects", (5, 4096, 0), "ok", ""),
-        ("ANA", (0x0C, 4096, 0), "ok | 0/02", "ok"),
-        ("ANA padded, piece 2", (0x0C, 4096, 4096), "ok | 0/02", "ok"),
     ],
 )
 def log_page(site: Site, how: tuple[int, int, int]) -> str:
@@ -85,6 +83,21 @@ def log_page(site: Site, how: tuple[int, int, int]) -> str:
         answer = controller.admin.execute(entry, site.silence_s, expected=size)
         assert len(answer.data) == (size if answer.is_ok else 0)
         return answer.text()
+
+
+@probe("ref", right="ok")
+def ana_log_in_pieces(site: Site) -> str:
+    """Hosts read 4 KiB pieces up to what NANAGRPID and MNAN allow, also beyond what is used."""
+    with site.pair(0) as controller:
+        identity = controller.identify(1)
+        if not identity[76] & 8:
+            return "no ANA"
+        groups, namespaces = (int.from_bytes(identity[at : at + 4], "little") for at in (348, 540))
+        total = 16 + 32 * groups + 4 * namespaces
+        for offset in range(0, total, 4096):
+            size = min(4096, total - offset)
+            controller.get_log(0x0C, size, offset=offset, nsid=0xFFFFFFFF, rae=True)
+        return "ok"
 
 
 @variants(
