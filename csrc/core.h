@@ -24,8 +24,8 @@
 #define PS_MAX_VOLUMES 1024
 
 struct ps_core_config {
-  uint32_t reactor_count;   /* 1 to PS_MAX_REACTORS */
-  int32_t cpus[64];         /* reactor n is pinned to cpus[n]; -1: not pinned */
+  uint32_t reactor_count; /* 1 to PS_MAX_REACTORS */
+  int32_t cpus[64];       /* reactor n is pinned to cpus[n]; -1: not pinned */
   uint32_t max_connections;
   uint32_t queue_depth;     /* entries of a queue at most (MQES + 1), 16 to 4096 */
   uint32_t max_transfer;    /* MDTS in bytes, a power of two times 4096 */
@@ -39,47 +39,47 @@ struct ps_core_config {
   uint32_t dirty_percent;   /* dirty share of the tier at most */
   uint64_t writeback_age_ns;
   uint64_t handshake_timeout_ns; /* ICReq and Connect must be complete by then */
-  uint64_t poll_ns;         /* busy-poll this long before sleeping; 0: sleep at once */
+  uint64_t poll_ns;              /* busy-poll this long before sleeping; 0: sleep at once */
 };
 
 enum ps_notice_kind {
-  PS_NOTICE_COMMAND = 1,   /* answer it with ps_core_answer; entry = SQE, data = host data */
-  PS_NOTICE_CLOSED = 2,    /* the connection is gone and nothing of it is left; id is free again */
-  PS_NOTICE_QUIET = 3,     /* ps_core_quiesce: no I/O command of the connection is under way */
-  PS_NOTICE_ABORTED = 4,   /* ps_core_abort: result 1 = ended with 0/07, 0 = not found or too late */
-  PS_NOTICE_IO_ERROR = 5,  /* an I/O command ended in error (lossy): entry, status, lba, nsid */
-  PS_NOTICE_UNMAPPED = 6,  /* ps_core_unmap: the last command on the namespace has ended */
-  PS_NOTICE_FLUSHED = 7,   /* ps_core_volume_flush: result = 0 or an errno */
+  PS_NOTICE_COMMAND = 1,  /* answer it with ps_core_answer; entry = SQE, data = host data */
+  PS_NOTICE_CLOSED = 2,   /* the connection is gone and nothing of it is left; id is free again */
+  PS_NOTICE_QUIET = 3,    /* ps_core_quiesce: no I/O command of the connection is under way */
+  PS_NOTICE_ABORTED = 4,  /* ps_core_abort: result 1 = ended with 0/07, 0 = not found or too late */
+  PS_NOTICE_IO_ERROR = 5, /* an I/O command ended in error (lossy): entry, status, lba, nsid */
+  PS_NOTICE_UNMAPPED = 6, /* ps_core_unmap: the last command on the namespace has ended */
+  PS_NOTICE_FLUSHED = 7,  /* ps_core_volume_flush: result = 0 or an errno */
   PS_NOTICE_VOLUME_CLOSED = 8, /* ps_core_volume_close: result = 0 or an errno, lba = bytes lost */
   PS_NOTICE_VOLUME_HEALTH = 9  /* deferred writes of a volume began to fail (result = errno) or
                                   succeed again (result = 0) */
 };
 
 struct ps_notice {
-  uint32_t kind;        /* enum ps_notice_kind */
-  uint32_t connection;  /* COMMAND to ABORTED, IO_ERROR */
-  uint32_t slot;        /* COMMAND */
-  uint32_t cookie;      /* QUIET, ABORTED, UNMAPPED, FLUSHED, VOLUME_CLOSED: the caller's */
-  uint32_t volume;      /* FLUSHED, VOLUME_*: the volume */
-  uint32_t nsid;        /* IO_ERROR */
+  uint32_t kind;       /* enum ps_notice_kind */
+  uint32_t connection; /* COMMAND to ABORTED, IO_ERROR */
+  uint32_t slot;       /* COMMAND */
+  uint32_t cookie;     /* QUIET, ABORTED, UNMAPPED, FLUSHED, VOLUME_CLOSED: the caller's */
+  uint32_t volume;     /* FLUSHED, VOLUME_*: the volume */
+  uint32_t nsid;       /* IO_ERROR */
   int32_t result;
-  uint16_t status;      /* IO_ERROR: the status field */
-  uint16_t qid;         /* COMMAND, IO_ERROR */
-  uint64_t lba;         /* IO_ERROR: first failing LBA */
-  uint32_t data_length; /* COMMAND: bytes at data */
+  uint16_t status;       /* IO_ERROR: the status field */
+  uint16_t qid;          /* COMMAND, IO_ERROR */
+  uint64_t lba;          /* IO_ERROR: first failing LBA */
+  uint32_t data_length;  /* COMMAND: bytes at data */
   uint32_t digest_error; /* COMMAND: the data digest did not match; answer 0/22 */
-  const uint8_t *data;  /* COMMAND: valid until ps_core_answer */
-  uint8_t entry[64];    /* COMMAND, IO_ERROR: the SQE */
+  const uint8_t *data;   /* COMMAND: valid until ps_core_answer */
+  uint8_t entry[64];     /* COMMAND, IO_ERROR: the SQE */
 };
 
 struct ps_queue_config {
-  uint32_t qid;         /* 0: admin */
-  uint32_t sq_size;     /* entries (SQSIZE + 1) */
+  uint32_t qid;                   /* 0: admin */
+  uint32_t sq_size;               /* entries (SQSIZE + 1) */
   uint32_t flow_control_disabled; /* CATTR bit 2 */
-  uint32_t controller;  /* CNTLID */
-  uint32_t subsystem;   /* index into the namespace maps */
-  uint16_t tenant;      /* small number of the host NQN */
-  uint16_t enabled;     /* I/O commands may run */
+  uint32_t controller;            /* CNTLID */
+  uint32_t subsystem;             /* index into the namespace maps */
+  uint16_t tenant;                /* small number of the host NQN */
+  uint16_t enabled;               /* I/O commands may run */
 };
 
 struct ps_connection_info {
@@ -94,11 +94,11 @@ struct ps_connection_info {
 };
 
 struct ps_volume_config {
-  const char *spec;      /* as ps_media_open */
-  uint32_t block_size;   /* 512 or 4096 */
+  const char *spec;    /* as ps_media_open */
+  uint32_t block_size; /* 512 or 4096 */
   uint32_t write_through;
   uint32_t read_only;
-  uint32_t reactor;      /* which reactor owns its medium */
+  uint32_t reactor; /* which reactor owns its medium */
 };
 
 struct ps_volume_stats {
@@ -109,9 +109,9 @@ struct ps_volume_stats {
   uint64_t errors;            /* commands that ended in a media error */
   uint64_t media_reads, media_writes, media_syncs, media_read_bytes, media_write_bytes;
   uint64_t unflushed_bytes;
-  uint32_t in_flight;         /* commands */
+  uint32_t in_flight; /* commands */
   uint32_t media_in_flight;
-  int32_t health;             /* 0, or the errno of the deferred writes that fail now */
+  int32_t health; /* 0, or the errno of the deferred writes that fail now */
   uint32_t reserved;
 };
 

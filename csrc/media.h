@@ -16,10 +16,10 @@
 enum ps_media_op {
   PS_MEDIA_READ = 1,
   PS_MEDIA_WRITE = 2,
-  PS_MEDIA_SYNC = 3,     /* all completed writes are durable when it completes */
-  PS_MEDIA_DISCARD = 4,  /* contents become zeros or stay; a hint to the medium */
-  PS_MEDIA_ZERO = 5,     /* contents become zeros */
-  PS_MEDIA_PREFETCH = 6  /* as READ, but nobody waits: a model or device may put it last */
+  PS_MEDIA_SYNC = 3,    /* all completed writes are durable when it completes */
+  PS_MEDIA_DISCARD = 4, /* contents become zeros or stay; a hint to the medium */
+  PS_MEDIA_ZERO = 5,    /* contents become zeros */
+  PS_MEDIA_PREFETCH = 6 /* as READ, but nobody waits: a model or device may put it last */
 };
 
 /* One operation. `buffer` is aligned to 4096 and `offset`, `length` to the medium's block size.
@@ -31,20 +31,20 @@ struct ps_media_request {
   uint32_t length; /* bytes */
   uint64_t offset; /* bytes */
   uint8_t *buffer;
-  int32_t error;  /* set before `done`: 0 or an errno. A short transfer is EIO */
+  int32_t error;   /* set before `done`: 0 or an errno. A short transfer is EIO */
   uint32_t ticket; /* the caller's own */
   void *owner;     /* the caller's own */
   void (*done)(struct ps_media_request *request);
-  uint64_t due_ns; /* the medium's own */
-  uint64_t state;  /* the medium's own */
+  uint64_t due_ns;                /* the medium's own */
+  uint64_t state;                 /* the medium's own */
   struct ps_media_request *inner; /* the medium's own */
 };
 
 struct ps_media_limits {
-  uint64_t size;        /* bytes */
-  uint32_t block_size;  /* alignment of offsets and lengths, bytes */
-  uint32_t queue_depth; /* requests under way at most; a caller never submits more */
-  uint32_t warnings;    /* enum ps_media_warning bits: what was found on opening */
+  uint64_t size;               /* bytes */
+  uint32_t block_size;         /* alignment of offsets and lengths, bytes */
+  uint32_t queue_depth;        /* requests under way at most; a caller never submits more */
+  uint32_t warnings;           /* enum ps_media_warning bits: what was found on opening */
   uint32_t has_volatile_cache; /* 1: SYNC means something */
   uint32_t is_rotational;
 };

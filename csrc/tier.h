@@ -26,21 +26,21 @@
 
 /* cffi: begin */
 struct ps_tier_config {
-  uint32_t frame_count;   /* slots of DRAM */
-  uint32_t slot_size;     /* bytes, power of two, 16 KiB to 2 MiB */
-  uint32_t extent_count;  /* tracked extents at most (>= frame_count) */
-  uint32_t dirty_limit;   /* dirty + flushing + unsynced frames at most, <= frame_count - 3 */
-  uint32_t volume_count;  /* volumes at most */
-  uint64_t unsynced_age_ns; /* a sync is wanted when written units wait longer than this */
+  uint32_t frame_count;      /* slots of DRAM */
+  uint32_t slot_size;        /* bytes, power of two, 16 KiB to 2 MiB */
+  uint32_t extent_count;     /* tracked extents at most (>= frame_count) */
+  uint32_t dirty_limit;      /* dirty + flushing + unsynced frames at most, <= frame_count - 3 */
+  uint32_t volume_count;     /* volumes at most */
+  uint64_t unsynced_age_ns;  /* a sync is wanted when written units wait longer than this */
   uint64_t writeback_age_ns; /* dirty units are written at latest after this */
-  uint64_t retry_ns;      /* first back-off after a failed write or sync; doubles up to 64 times */
-  uint8_t *frames;        /* frame_count * slot_size bytes, or NULL: no payload */
+  uint64_t retry_ns; /* first back-off after a failed write or sync; doubles up to 64 times */
+  uint8_t *frames;   /* frame_count * slot_size bytes, or NULL: no payload */
 };
 
 enum ps_tier_result {
-  PS_TIER_DONE = 0,      /* done (and, for a read, pinned) */
-  PS_TIER_WAIT = 1,      /* the waiter is queued; try again when it is woken */
-  PS_TIER_ERROR = 2      /* see waiter->error: an errno */
+  PS_TIER_DONE = 0, /* done (and, for a read, pinned) */
+  PS_TIER_WAIT = 1, /* the waiter is queued; try again when it is woken */
+  PS_TIER_ERROR = 2 /* see waiter->error: an errno */
 };
 
 /* One per command, embedded by the caller, zeroed before its first use; in at most one queue at a
@@ -50,20 +50,20 @@ enum ps_tier_result {
 struct ps_tier_waiter {
   struct ps_tier_waiter *next;
   struct ps_tier_waiter *previous;
-  uint64_t sequence;     /* flush: what it waits for */
-  int32_t error;         /* after ERROR: what failed (EIO, ENOSPC, ...), or what was wrong with the
-                            call: ENODEV (no such volume), EINVAL (not within one extent), ERANGE
-                            (beyond the end of the volume), E2BIG (more than ps_tier_budget) */
-  uint32_t owner;        /* the caller's own: which reactor to wake */
-  uint32_t state;        /* the tier's own */
-  uint32_t volume;       /* the tier's own */
+  uint64_t sequence; /* flush: what it waits for */
+  int32_t error;     /* after ERROR: what failed (EIO, ENOSPC, ...), or what was wrong with the
+                        call: ENODEV (no such volume), EINVAL (not within one extent), ERANGE
+                        (beyond the end of the volume), E2BIG (more than ps_tier_budget) */
+  uint32_t owner;    /* the caller's own: which reactor to wake */
+  uint32_t state;    /* the tier's own */
+  uint32_t volume;   /* the tier's own */
 };
 
 enum ps_tier_op { PS_TIER_READ = 1, PS_TIER_WRITE = 2, PS_TIER_SYNC = 3 };
 
 /* Work for a medium. */
 struct ps_tier_action {
-  uint32_t op;           /* enum ps_tier_op */
+  uint32_t op; /* enum ps_tier_op */
   uint32_t volume;
   uint64_t offset;       /* bytes into the volume */
   uint32_t length;       /* bytes; 0 for a sync */
@@ -74,7 +74,7 @@ struct ps_tier_action {
 };
 
 struct ps_tier_stats {
-  uint64_t read_hits, read_misses;            /* extents of reads */
+  uint64_t read_hits, read_misses; /* extents of reads */
   uint64_t fills, fill_errors;
   uint64_t writebacks, writeback_errors;
   uint64_t syncs, sync_errors;

@@ -35,7 +35,7 @@ struct connection {
 
 static uint8_t payload[PAYLOAD], sink[PAYLOAD];
 
-static void flush_out(struct connection* connection) {
+static void flush_out(struct connection *connection) {
   size_t first = 0;
   while (first < connection->out_count) {
     size_t count = connection->out_count - first;
@@ -47,9 +47,9 @@ static void flush_out(struct connection* connection) {
     }
     if (sent < 0) break; /* The peer is gone: the next receive says so. */
     while (sent > 0) {
-      struct iovec* iov = &connection->out[first];
+      struct iovec *iov = &connection->out[first];
       size_t part = (size_t)sent < iov->iov_len ? (size_t)sent : iov->iov_len;
-      iov->iov_base = (uint8_t*)iov->iov_base + part;
+      iov->iov_base = (uint8_t *)iov->iov_base + part;
       iov->iov_len -= part;
       sent -= (ssize_t)part;
       if (iov->iov_len == 0) first++;
@@ -58,9 +58,9 @@ static void flush_out(struct connection* connection) {
   connection->out_count = connection->header_count = 0;
 }
 
-static struct short_pdu* put(struct connection* connection, uint8_t type, uint32_t plen) {
+static struct short_pdu *put(struct connection *connection, uint8_t type, uint32_t plen) {
   if (connection->header_count == BATCH) flush_out(connection);
-  struct short_pdu* pdu = &connection->headers[connection->header_count++];
+  struct short_pdu *pdu = &connection->headers[connection->header_count++];
   memset(pdu, 0, sizeof *pdu);
   pdu->type = type;
   pdu->hlen = SHORT_PDU;
@@ -69,13 +69,13 @@ static struct short_pdu* put(struct connection* connection, uint8_t type, uint32
   return pdu;
 }
 
-static void respond(struct connection* connection, uint16_t cid) {
+static void respond(struct connection *connection, uint16_t cid) {
   put(connection, PS_PDU_RESPONSE, SHORT_PDU)->cid = cid;
 }
 
-static void serve_capsule(struct connection* connection, const struct capsule* capsule) {
+static void serve_capsule(struct connection *connection, const struct capsule *capsule) {
   if (capsule->opcode == PS_OP_READ) {
-    struct short_pdu* pdu = put(connection, PS_PDU_C2H_DATA, SHORT_PDU + capsule->sgl_length);
+    struct short_pdu *pdu = put(connection, PS_PDU_C2H_DATA, SHORT_PDU + capsule->sgl_length);
     pdu->flags = PS_PDU_LAST | PS_PDU_SUCCESS;
     pdu->pdo = SHORT_PDU;
     pdu->cccid = capsule->cid;
@@ -85,36 +85,36 @@ static void serve_capsule(struct connection* connection, const struct capsule* c
     connection->payload_left = capsule->plen - CAPSULE;
     connection->payload_cid = capsule->cid;
   } else {
-    struct short_pdu* pdu = put(connection, PS_PDU_R2T, SHORT_PDU);
+    struct short_pdu *pdu = put(connection, PS_PDU_R2T, SHORT_PDU);
     pdu->cccid = pdu->ttag = capsule->cid;
     pdu->length = capsule->sgl_length;
   }
 }
 
 /* One PDU at `at`; returns its header's length, 0 when more bytes are needed. */
-static size_t serve_pdu(struct connection* connection, size_t at) {
-  const uint8_t* bytes = connection->bytes + at;
+static size_t serve_pdu(struct connection *connection, size_t at) {
+  const uint8_t *bytes = connection->bytes + at;
   size_t left = connection->length - at;
   if (left < SHORT_PDU) return 0;
   if (bytes[0] == PS_PDU_H2C_DATA) {
-    const struct short_pdu* pdu = (const void*)bytes;
+    const struct short_pdu *pdu = (const void *)bytes;
     connection->payload_left = pdu->length;
     connection->payload_cid = pdu->cccid;
     return SHORT_PDU;
   }
   if (left < CAPSULE) return 0;
-  serve_capsule(connection, (const void*)bytes);
+  serve_capsule(connection, (const void *)bytes);
   return CAPSULE;
 }
 
-static size_t take_payload(struct connection* connection, size_t available) {
+static size_t take_payload(struct connection *connection, size_t available) {
   size_t part = available < connection->payload_left ? available : connection->payload_left;
   connection->payload_left -= part;
   if (connection->payload_left == 0) respond(connection, connection->payload_cid);
   return part;
 }
 
-static void serve_bytes(struct connection* connection) {
+static void serve_bytes(struct connection *connection) {
   size_t at = 0;
   while (at < connection->length) {
     if (connection->payload_left > 0) {
@@ -132,7 +132,7 @@ static void serve_bytes(struct connection* connection) {
 }
 
 /* Receive once, payload straight into the sink; false when the peer has closed. */
-static int serve(struct connection* connection) {
+static int serve(struct connection *connection) {
   struct iovec in[2] = {{sink, connection->payload_left},
                         {connection->bytes + connection->length, BUFFER - connection->length}};
   ssize_t got = readv(connection->fd, in, 2);
@@ -146,14 +146,14 @@ static int serve(struct connection* connection) {
   return 1;
 }
 
-static int listen_on_loopback(const char* port_file) {
+static int listen_on_loopback(const char *port_file) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t size = sizeof address;
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || bind(fd, (struct sockaddr*)&address, sizeof address) != 0 ||
-      listen(fd, CONNECTIONS) != 0 || getsockname(fd, (struct sockaddr*)&address, &size) != 0)
+  if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+      listen(fd, CONNECTIONS) != 0 || getsockname(fd, (struct sockaddr *)&address, &size) != 0)
     die("bare: listen");
-  FILE* file = fopen(port_file, "w");
+  FILE *file = fopen(port_file, "w");
   if (file == NULL) die(port_file);
   fprintf(file, "%d\n", ntohs(address.sin_port));
   fclose(file);
@@ -162,7 +162,7 @@ static int listen_on_loopback(const char* port_file) {
 
 static void accept_one(int epoll_fd, int listener) {
   const int on = 1;
-  struct connection* connection = calloc(1, sizeof *connection);
+  struct connection *connection = calloc(1, sizeof *connection);
   if (connection == NULL) die("bare: memory");
   connection->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
   if (connection->fd < 0) die("bare: accept");
@@ -171,7 +171,7 @@ static void accept_one(int epoll_fd, int listener) {
   if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0) die("bare: epoll");
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
   if (argc != 2) {
     fprintf(stderr, "usage: bare PORT-FILE\n");
     return 2;
@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
       if (events[i].data.ptr == &listener_tag) {
         accept_one(epoll_fd, listener);
       } else if (!serve(events[i].data.ptr)) {
-        struct connection* connection = events[i].data.ptr;
+        struct connection *connection = events[i].data.ptr;
         close(connection->fd);
         free(connection);
       }

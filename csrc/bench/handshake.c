@@ -11,7 +11,7 @@
 enum { IC_LENGTH = 128, CONNECT_DATA = 1024, IDENTIFY_DATA = 4096 };
 enum { ADMIN_DEPTH = 32, CC_ENABLE = 0x460001, CATTR_NO_FLOW_CONTROL = 1 << 2 };
 
-int tcp_connect(const struct endpoint* endpoint) {
+int tcp_connect(const struct endpoint *endpoint) {
   const int on = 1;
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
   if (getaddrinfo(endpoint->address, endpoint->port, &hints, &found) != 0) {
@@ -26,11 +26,11 @@ int tcp_connect(const struct endpoint* endpoint) {
   return fd;
 }
 
-static void send_all(int fd, const void* bytes, size_t length) {
+static void send_all(int fd, const void *bytes, size_t length) {
   if (send(fd, bytes, length, MSG_NOSIGNAL) != (ssize_t)length) die("load: send");
 }
 
-static void receive_all(int fd, void* bytes, size_t length) {
+static void receive_all(int fd, void *bytes, size_t length) {
   if (recv(fd, bytes, length, MSG_WAITALL) != (ssize_t)length) die("load: receive");
 }
 
@@ -46,8 +46,8 @@ static void initialize(int fd) {
 
 /* Send one command and wait for its response; host data goes in the capsule, data of the
  * controller is put into `in`. Returns DW0 and DW1. */
-static uint64_t command(int fd, struct capsule* capsule, const void* out, uint32_t out_length,
-                        void* in, uint32_t in_length) {
+static uint64_t command(int fd, struct capsule *capsule, const void *out, uint32_t out_length,
+                        void *in, uint32_t in_length) {
   capsule->type = PS_PDU_COMMAND;
   capsule->hlen = CAPSULE;
   capsule->pdo = out_length > 0 ? CAPSULE : 0;
@@ -61,7 +61,7 @@ static uint64_t command(int fd, struct capsule* capsule, const void* out, uint32
     struct short_pdu pdu;
     receive_all(fd, &pdu, sizeof pdu);
     bool is_data = pdu.type == PS_PDU_C2H_DATA && pdu.offset + pdu.length <= in_length;
-    if (is_data) receive_all(fd, (uint8_t*)in + pdu.offset, pdu.length);
+    if (is_data) receive_all(fd, (uint8_t *)in + pdu.offset, pdu.length);
     if (is_data && (pdu.flags & PS_PDU_SUCCESS)) return 0;
     if (pdu.type == PS_PDU_RESPONSE && pdu.status == 0) return pdu.dw0 | (uint64_t)pdu.dw1 << 32;
     if (is_data) continue;
@@ -71,24 +71,24 @@ static uint64_t command(int fd, struct capsule* capsule, const void* out, uint32
   }
 }
 
-static uint16_t fabrics_connect(int fd, const struct endpoint* endpoint, uint16_t qid,
+static uint16_t fabrics_connect(int fd, const struct endpoint *endpoint, uint16_t qid,
                                 uint32_t entries, uint16_t controller, uint32_t attributes) {
   uint8_t data[CONNECT_DATA] = {[0] = 0x42, [15] = 1};
   memcpy(data + 16, &controller, sizeof controller);
-  snprintf((char*)data + 256, 256, "%s", endpoint->nqn);
-  snprintf((char*)data + 512, 256, "nqn.2026-11.io.prestage:bench-host");
+  snprintf((char *)data + 256, 256, "%s", endpoint->nqn);
+  snprintf((char *)data + 512, 256, "nqn.2026-11.io.prestage:bench-host");
   struct capsule capsule = {.opcode = PS_OP_FABRICS, .nsid = 0x01}; /* FCTYPE Connect */
   capsule.cdw10 = (uint32_t)qid << 16;
   capsule.cdw11 = (entries - 1) | attributes << 16;
   return (uint16_t)command(fd, &capsule, data, sizeof data, NULL, 0);
 }
 
-static void identify(int fd, uint32_t cns, uint32_t nsid, uint8_t* data) {
+static void identify(int fd, uint32_t cns, uint32_t nsid, uint8_t *data) {
   struct capsule capsule = {.opcode = 0x06, .nsid = nsid, .cdw10 = cns};
   command(fd, &capsule, NULL, 0, data, IDENTIFY_DATA);
 }
 
-int admin_connect(const struct endpoint* endpoint, uint32_t queues, struct geometry* geometry) {
+int admin_connect(const struct endpoint *endpoint, uint32_t queues, struct geometry *geometry) {
   int fd = tcp_connect(endpoint);
   initialize(fd);
   geometry->controller = fabrics_connect(fd, endpoint, 0, ADMIN_DEPTH, 0xffff, 0);
@@ -113,8 +113,8 @@ int admin_connect(const struct endpoint* endpoint, uint32_t queues, struct geome
   return fd;
 }
 
-int queue_connect(const struct endpoint* endpoint, uint16_t qid, uint32_t depth,
-                  const struct geometry* geometry) {
+int queue_connect(const struct endpoint *endpoint, uint16_t qid, uint32_t depth,
+                  const struct geometry *geometry) {
   int fd = tcp_connect(endpoint);
   if (endpoint->nqn == NULL) return fd;
   initialize(fd);

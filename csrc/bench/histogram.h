@@ -17,13 +17,13 @@ static inline uint32_t histogram_bin(uint64_t value) {
   return bin < BINS ? bin : BINS - 1;
 }
 
-static inline void histogram_add(struct histogram* histogram, uint64_t value) {
+static inline void histogram_add(struct histogram *histogram, uint64_t value) {
   histogram->counts[histogram_bin(value)]++;
   histogram->total++;
 }
 
 /* The smallest value that `share` of the values do not exceed. */
-static inline uint64_t histogram_at(const struct histogram* histogram, double share) {
+static inline uint64_t histogram_at(const struct histogram *histogram, double share) {
   uint64_t seen = 0, wanted = (uint64_t)(share * (double)histogram->total);
   for (uint32_t bin = 0; bin < BINS; bin++) {
     seen += histogram->counts[bin];

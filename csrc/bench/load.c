@@ -43,7 +43,7 @@ struct load {
   bool is_over;
   struct geometry geometry;
   struct histogram histogram;
-  struct queue* queues;
+  struct queue *queues;
 };
 
 static uint8_t payload[PAYLOAD], sink[PAYLOAD];
@@ -54,25 +54,25 @@ static uint64_t clock_ns(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t random_next(uint64_t* seed) {
+static uint64_t random_next(uint64_t *seed) {
   *seed ^= *seed << 13;
   *seed ^= *seed >> 7;
   *seed ^= *seed << 17;
   return *seed;
 }
 
-static void queue_out(struct queue* queue, void* bytes, size_t length) {
+static void queue_out(struct queue *queue, void *bytes, size_t length) {
   queue->out[queue->out_count++] = (struct iovec){bytes, length};
 }
 
 /* Make the command of one slot and queue it for sending. */
-static void start(struct load* load, struct queue* queue, uint16_t cid, uint64_t now_ns) {
+static void start(struct load *load, struct queue *queue, uint16_t cid, uint64_t now_ns) {
   uint64_t place = random_next(&load->seed);
   bool is_read = load->kind == READ || (load->kind == MIXED && place % 3 != 0);
   uint64_t slba =
       (place >> 8) % (load->span / load->size) * (load->size / load->geometry.block_size);
   bool in_capsule = !is_read && load->size <= load->geometry.in_capsule;
-  struct capsule* capsule = &queue->capsules[cid];
+  struct capsule *capsule = &queue->capsules[cid];
   *capsule = (struct capsule){.type = PS_PDU_COMMAND,
                               .hlen = CAPSULE,
                               .pdo = in_capsule ? CAPSULE : 0,
@@ -91,7 +91,7 @@ static void start(struct load* load, struct queue* queue, uint16_t cid, uint64_t
   if (in_capsule) queue_out(queue, payload, load->size);
 }
 
-static void finish(struct load* load, struct queue* queue, uint16_t cid, uint64_t now_ns) {
+static void finish(struct load *load, struct queue *queue, uint16_t cid, uint64_t now_ns) {
   histogram_add(&load->histogram, now_ns - queue->started_ns[cid]);
   load->done++;
   load->reads += queue->capsules[cid].opcode == PS_OP_READ;
@@ -99,8 +99,8 @@ static void finish(struct load* load, struct queue* queue, uint16_t cid, uint64_
 }
 
 /* The target asks for a write's data (all of it is offered to every target here). */
-static void answer_r2t(struct queue* queue, const struct short_pdu* r2t) {
-  struct short_pdu* pdu = &queue->data[r2t->cccid];
+static void answer_r2t(struct queue *queue, const struct short_pdu *r2t) {
+  struct short_pdu *pdu = &queue->data[r2t->cccid];
   *pdu = (struct short_pdu){.type = PS_PDU_H2C_DATA,
                             .flags = PS_PDU_LAST,
                             .hlen = SHORT_PDU,
@@ -114,12 +114,12 @@ static void answer_r2t(struct queue* queue, const struct short_pdu* r2t) {
   queue_out(queue, payload, r2t->length);
 }
 
-static void unexpected(const struct short_pdu* pdu) {
+static void unexpected(const struct short_pdu *pdu) {
   fprintf(stderr, "load: PDU type %u, status %04xh came\n", pdu->type, pdu->status >> 1);
   exit(1);
 }
 
-static void handle(struct load* load, struct queue* queue, const struct short_pdu* pdu,
+static void handle(struct load *load, struct queue *queue, const struct short_pdu *pdu,
                    uint64_t now_ns) {
   if (pdu->type == PS_PDU_C2H_DATA) {
     queue->payload_left = pdu->length;
@@ -134,7 +134,7 @@ static void handle(struct load* load, struct queue* queue, const struct short_pd
   }
 }
 
-static size_t take_payload(struct load* load, struct queue* queue, size_t available,
+static size_t take_payload(struct load *load, struct queue *queue, size_t available,
                            uint64_t now_ns) {
   size_t part = available < queue->payload_left ? available : queue->payload_left;
   queue->payload_left -= part;
@@ -143,7 +143,7 @@ static size_t take_payload(struct load* load, struct queue* queue, size_t availa
   return part;
 }
 
-static void parse(struct load* load, struct queue* queue, uint64_t now_ns) {
+static void parse(struct load *load, struct queue *queue, uint64_t now_ns) {
   size_t at = 0;
   while (at < queue->length) {
     size_t left = queue->length - at;
@@ -161,16 +161,16 @@ static void parse(struct load* load, struct queue* queue, uint64_t now_ns) {
   memmove(queue->bytes, queue->bytes + at, queue->length);
 }
 
-static void flush_out(struct queue* queue) {
+static void flush_out(struct queue *queue) {
   while (queue->out_first < queue->out_count) {
     size_t count = queue->out_count - queue->out_first;
     ssize_t sent = writev(queue->fd, queue->out + queue->out_first, (int)count);
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) die("load: send");
     while (sent > 0) {
-      struct iovec* iov = &queue->out[queue->out_first];
+      struct iovec *iov = &queue->out[queue->out_first];
       size_t part = (size_t)sent < iov->iov_len ? (size_t)sent : iov->iov_len;
-      iov->iov_base = (uint8_t*)iov->iov_base + part;
+      iov->iov_base = (uint8_t *)iov->iov_base + part;
       iov->iov_len -= part;
       sent -= (ssize_t)part;
       if (iov->iov_len == 0) queue->out_first++;
@@ -179,7 +179,7 @@ static void flush_out(struct queue* queue) {
   queue->out_first = queue->out_count = 0;
 }
 
-static void receive(struct load* load, struct queue* queue) {
+static void receive(struct load *load, struct queue *queue) {
   struct iovec in[2] = {{sink, queue->payload_left},
                         {queue->bytes + queue->length, BUFFER - queue->length}};
   /* No room to queue answers while output is stuck: leave the rest with the kernel. */
@@ -195,11 +195,11 @@ static void receive(struct load* load, struct queue* queue) {
   parse(load, queue, now_ns);
 }
 
-static void run(struct load* load) {
+static void run(struct load *load) {
   int epoll_fd = epoll_create1(0);
   uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
   for (uint32_t i = 0; i < load->connections; i++) {
-    struct queue* queue = &load->queues[i];
+    struct queue *queue = &load->queues[i];
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = queue};
     epoll_ctl(epoll_fd, EPOLL_CTL_ADD, queue->fd, &event);
     for (uint32_t cid = 0; cid < load->depth; cid++) start(load, queue, (uint16_t)cid, now_ns);
@@ -219,7 +219,7 @@ static void run(struct load* load) {
   close(epoll_fd);
 }
 
-static void report(const struct load* load, uint64_t elapsed_ns, uint64_t cpu_ns,
+static void report(const struct load *load, uint64_t elapsed_ns, uint64_t cpu_ns,
                    uint64_t own_cpu_ns) {
   double seconds = (double)elapsed_ns / 1e9, done = (double)load->done;
   printf(
@@ -233,8 +233,8 @@ static void report(const struct load* load, uint64_t elapsed_ns, uint64_t cpu_ns
       (double)own_cpu_ns / 1e3 / done, seconds);
 }
 
-static uint64_t number(const char* name, const char* text, uint64_t least, uint64_t most) {
-  char* end;
+static uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most) {
+  char *end;
   errno = 0;
   uint64_t value = strtoull(text, &end, 10);
   if (errno != 0 || *text == '\0' || *end != '\0' || value < least || value > most) {
@@ -245,15 +245,15 @@ static uint64_t number(const char* name, const char* text, uint64_t least, uint6
   return value;
 }
 
-static enum kind kind_of(const char* text) {
-  static const char* const names[] = {"read", "write", "mixed"};
+static enum kind kind_of(const char *text) {
+  static const char *const names[] = {"read", "write", "mixed"};
   for (int i = 0; i < 3; i++)
     if (strcmp(text, names[i]) == 0) return (enum kind)i;
   fprintf(stderr, "load: OP is '%s', expected read, write or mixed\n", text);
   exit(2);
 }
 
-static void connect_all(struct load* load, const struct endpoint* endpoint) {
+static void connect_all(struct load *load, const struct endpoint *endpoint) {
   load->geometry = (struct geometry){.block_size = 4096, .blocks = 1u << 30, .in_capsule = 8192};
   if (endpoint->nqn != NULL) admin_connect(endpoint, load->connections, &load->geometry);
   if (load->span > load->geometry.blocks * load->geometry.block_size || load->span < load->size) {
@@ -267,7 +267,7 @@ static void connect_all(struct load* load, const struct endpoint* endpoint) {
   }
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
   if (argc != 10 && argc != 11) {
     fprintf(stderr,
             "usage: load ADDRESS PORT NQN|bare OP SIZE DEPTH CONNECTIONS SECONDS SPAN"

@@ -9,7 +9,7 @@
 
 struct endpoint {
   const char *address, *port;
-  const char* nqn; /* NULL: the bare server, which takes I/O at once */
+  const char *nqn; /* NULL: the bare server, which takes I/O at once */
 };
 
 struct geometry {
@@ -20,10 +20,10 @@ struct geometry {
 };
 
 /* Connect the admin queue, enable the controller, ask the namespace's geometry. */
-int admin_connect(const struct endpoint* endpoint, uint32_t queues, struct geometry* geometry);
+int admin_connect(const struct endpoint *endpoint, uint32_t queues, struct geometry *geometry);
 /* Connect I/O queue `qid` with `depth` commands; SQ flow control is disabled. */
-int queue_connect(const struct endpoint* endpoint, uint16_t qid, uint32_t depth,
-                  const struct geometry* geometry);
-int tcp_connect(const struct endpoint* endpoint);
+int queue_connect(const struct endpoint *endpoint, uint16_t qid, uint32_t depth,
+                  const struct geometry *geometry);
+int tcp_connect(const struct endpoint *endpoint);
 
 #endif

@@ -41,7 +41,7 @@ struct __attribute__((packed)) short_pdu {
 };
 _Static_assert(sizeof(struct short_pdu) == SHORT_PDU, "data PDU, response");
 
-static inline void __attribute__((noreturn)) die(const char* what) {
+static inline void __attribute__((noreturn)) die(const char *what) {
   perror(what);
   exit(1);
 }

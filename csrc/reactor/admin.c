@@ -9,16 +9,16 @@ enum { FCTYPE = 4, FCTYPE_CONNECT = 0x01, FCTYPE_AUTH_SEND = 0x05, SGL_LENGTH = 
 
 /* Whether the host sends data: bits 1:0 of the opcode, or of FCTYPE (Base 2.0, figure 86 and
  * 6.3). */
-static bool has_host_data(const uint8_t* sqe) {
+static bool has_host_data(const uint8_t *sqe) {
   uint8_t kind = sqe[0] == PS_OP_FABRICS ? sqe[FCTYPE] : sqe[0];
   return (kind & 0x03) == 0x01 && le32(sqe + SGL_LENGTH) > 0;
 }
 
-static void post(struct connection* connection, uint32_t slot) {
+static void post(struct connection *connection, uint32_t slot) {
   notice_post(connection->reactor->core, &connection->admin[slot].node);
 }
 
-static bool take_buffer(struct ps_core* core, struct admin_command* admin) {
+static bool take_buffer(struct ps_core *core, struct admin_command *admin) {
   if (atomic_fetch_sub(&core->admin_buffers, 1) <= 0) {
     atomic_fetch_add(&core->admin_buffers, 1);
     return false;
@@ -29,7 +29,7 @@ static bool take_buffer(struct ps_core* core, struct admin_command* admin) {
   return false;
 }
 
-static void give_buffer(struct ps_core* core, struct admin_command* admin) {
+static void give_buffer(struct ps_core *core, struct admin_command *admin) {
   if (admin->data == NULL) return;
   free(admin->data);
   admin->data = NULL;
@@ -37,9 +37,9 @@ static void give_buffer(struct ps_core* core, struct admin_command* admin) {
 }
 
 /* Refuse what cannot go up: data in a place or of a size that no admin command has. */
-static bool refuse(struct connection* connection, const struct ps_engine_event* event,
+static bool refuse(struct connection *connection, const struct ps_engine_event *event,
                    uint16_t status) {
-  struct admin_command* admin = &connection->admin[event->slot];
+  struct admin_command *admin = &connection->admin[event->slot];
   admin->is_used = true;
   if (event->data_length > 0) ps_engine_skip(connection->engine, event->slot);
   ps_engine_respond(connection->engine, event->slot, status | PS_DNR, 0, 0, NULL, 0, 0);
@@ -47,7 +47,7 @@ static bool refuse(struct connection* connection, const struct ps_engine_event* 
   return true;
 }
 
-static uint16_t check_data(const struct ps_engine_event* event) {
+static uint16_t check_data(const struct ps_engine_event *event) {
   uint8_t type = event->entry[SGL_TYPE];
   if (type != PS_SGL_IN_CAPSULE && type != PS_SGL_TRANSPORT) return PS_SC_SGL_TYPE;
   if (type == PS_SGL_IN_CAPSULE && le64(event->entry + 24) != 0) return PS_SC_SGL_OFFSET;
@@ -56,14 +56,14 @@ static uint16_t check_data(const struct ps_engine_event* event) {
 }
 
 /* False when there is no buffer for its data now; call again with the same event. */
-bool admin_start(struct connection* connection, const struct ps_engine_event* event) {
-  struct admin_command* admin = &connection->admin[event->slot];
+bool admin_start(struct connection *connection, const struct ps_engine_event *event) {
+  struct admin_command *admin = &connection->admin[event->slot];
   assert(!admin->is_used && admin->data == NULL);
   bool wants_data = has_host_data(event->entry);
   uint16_t status = wants_data || event->data_length > 0 ? check_data(event) : 0;
   if (status != 0) return refuse(connection, event, status);
   if (wants_data && !take_buffer(connection->reactor->core, admin)) return false;
-  struct ps_notice* notice = &admin->node.notice;
+  struct ps_notice *notice = &admin->node.notice;
   memset(notice, 0, sizeof *notice);
   notice->kind = PS_NOTICE_COMMAND;
   notice->connection = connection->id;
@@ -83,8 +83,8 @@ bool admin_start(struct connection* connection, const struct ps_engine_event* ev
   return true;
 }
 
-void admin_data(struct connection* connection, const struct ps_engine_event* event) {
-  struct admin_command* admin = &connection->admin[event->slot];
+void admin_data(struct connection *connection, const struct ps_engine_event *event) {
+  struct admin_command *admin = &connection->admin[event->slot];
   assert(admin->is_used && admin->data != NULL);
   admin->node.notice.data = admin->data;
   admin->node.notice.data_length = admin->length;
@@ -93,8 +93,8 @@ void admin_data(struct connection* connection, const struct ps_engine_event* eve
 }
 
 /* The answer's data moves into the command, to stay until it is sent. */
-void admin_answer(struct connection* connection, const struct message* message) {
-  struct admin_command* admin = &connection->admin[message->slot];
+void admin_answer(struct connection *connection, const struct message *message) {
+  struct admin_command *admin = &connection->admin[message->slot];
   if (message->slot >= connection->reactor->core->config.queue_depth || !admin->is_used) return;
   give_buffer(connection->reactor->core, admin);
   if (message->length > 0) {
@@ -111,8 +111,8 @@ void admin_answer(struct connection* connection, const struct message* message) 
   connection_wants_output(connection);
 }
 
-void admin_sent(struct connection* connection, uint32_t slot) {
-  struct admin_command* admin = &connection->admin[slot];
+void admin_sent(struct connection *connection, uint32_t slot) {
+  struct admin_command *admin = &connection->admin[slot];
   assert(admin->is_used);
   free(admin->answer);
   admin->answer = NULL;
@@ -120,8 +120,8 @@ void admin_sent(struct connection* connection, uint32_t slot) {
 }
 
 /* Runs in the control thread, with the connection unreachable. */
-void admin_free(struct connection* connection) {
-  struct ps_core* core = connection->reactor->core;
+void admin_free(struct connection *connection) {
+  struct ps_core *core = connection->reactor->core;
   for (uint32_t slot = 0; slot < core->config.queue_depth; slot++) {
     give_buffer(core, &connection->admin[slot]);
     free(connection->admin[slot].answer);

@@ -4,21 +4,21 @@
 
 #include "internal.h"
 
-static void wants_run(struct command* command) {
+static void wants_run(struct command *command) {
   task_ready(command->connection->reactor, &command->task);
 }
 
-static void connection_count_io(struct connection* connection, int32_t change) {
+static void connection_count_io(struct connection *connection, int32_t change) {
   connection->io_in_flight += (uint32_t)change;
   atomic_store_explicit(&connection->in_flight, connection->io_in_flight, memory_order_relaxed);
 }
 
-static struct command* command_take(struct connection* connection,
-                                    const struct ps_engine_event* event) {
-  struct command* command = command_at(connection, event->slot);
+static struct command *command_take(struct connection *connection,
+                                    const struct ps_engine_event *event) {
+  struct command *command = command_at(connection, event->slot);
   assert(!command->is_used);
   uint32_t *fresh = command->fresh, *pins = command->pins;
-  struct iovec* iov = command->iov;
+  struct iovec *iov = command->iov;
   memset(command, 0, sizeof *command);
   command->fresh = fresh;
   command->pins = pins;
@@ -35,10 +35,10 @@ static struct command* command_take(struct connection* connection,
   return command;
 }
 
-static void count_done(struct command* command) {
-  struct volume* volume = command->volume;
+static void count_done(struct command *command) {
+  struct volume *volume = command->volume;
   if (volume == NULL || command->status != 0) return;
-  struct ps_volume_stats* stats = &volume->stats;
+  struct ps_volume_stats *stats = &volume->stats;
   uint64_t elapsed_ns = command->connection->reactor->now_ns - command->started_ns;
   switch (command->sqe[0]) {
     case PS_OP_READ:
@@ -75,10 +75,10 @@ static void count_done(struct command* command) {
 }
 
 /* A media error is told to the control plane, for the error log (SMART and log page 01h). */
-static void note_error(struct command* command) {
+static void note_error(struct command *command) {
   uint16_t code = command->status & 0x7ff;
   if (code != PS_SC_READ_ERROR && code != PS_SC_WRITE_FAULT && code != PS_SC_CAPACITY) return;
-  struct connection* connection = command->connection;
+  struct connection *connection = command->connection;
   struct ps_notice notice = {.kind = PS_NOTICE_IO_ERROR,
                              .connection = connection->id,
                              .nsid = command->nsid,
@@ -94,9 +94,9 @@ static void note_error(struct command* command) {
 }
 
 /* The command has its status: leave everything but what the response sends from. Lock held. */
-static void conclude(struct command* command) {
-  struct connection* connection = command->connection;
-  struct ps_core* core = connection->reactor->core;
+static void conclude(struct command *command) {
+  struct connection *connection = command->connection;
+  struct ps_core *core = connection->reactor->core;
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   gate_leave(command);
   count_done(command);
@@ -108,8 +108,8 @@ static void conclude(struct command* command) {
   }
 }
 
-static void respond(struct command* command) {
-  struct connection* connection = command->connection;
+static void respond(struct command *command) {
+  struct connection *connection = command->connection;
   assert(!command->responded);
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   uint32_t count = sends_data ? pinned_iov(command) : 0;
@@ -124,8 +124,8 @@ static void respond(struct command* command) {
 }
 
 /* A second that will not come: the first ends alone (Base 2.0, 3.4.2). */
-void break_pair(struct connection* connection) {
-  struct command* first = connection->fused_first;
+void break_pair(struct connection *connection) {
+  struct command *first = connection->fused_first;
   connection->fused_first = NULL;
   if (first == NULL) return;
   first->status = PS_SC_MISSING_FUSED | PS_DNR;
@@ -133,9 +133,9 @@ void break_pair(struct connection* connection) {
 }
 
 /* Join the second of a fused pair to its first: next to it in the queue, on the same range. */
-static void join_pair(struct connection* connection, struct command* command) {
+static void join_pair(struct connection *connection, struct command *command) {
   uint8_t fuse = command->sqe[1] & 0x03;
-  struct command* first = connection->fused_first;
+  struct command *first = connection->fused_first;
   if (first != NULL && fuse == 2 && command->status == 0 && first->nsid == command->nsid &&
       first->offset == command->offset && first->length == command->length) {
     first->mate = command;
@@ -151,10 +151,10 @@ static void join_pair(struct connection* connection, struct command* command) {
 }
 
 /* A command capsule on an I/O queue. */
-void command_start(struct connection* connection, const struct ps_engine_event* event) {
+void command_start(struct connection *connection, const struct ps_engine_event *event) {
   assert(connection->is_bound && connection->queue.qid != 0);
-  struct ps_core* core = connection->reactor->core;
-  struct command* command = command_take(connection, event);
+  struct ps_core *core = connection->reactor->core;
+  struct command *command = command_take(connection, event);
   core_lock(core);
   command->status = command_parse(command, event);
   if (command->volume != NULL) command->volume->stats.in_flight++;
@@ -163,8 +163,8 @@ void command_start(struct connection* connection, const struct ps_engine_event* 
   command_run(connection->reactor, &command->task);
 }
 
-void receive_data(struct command* command, uint32_t iov_count, uint32_t length) {
-  struct connection* connection = command->connection;
+void receive_data(struct command *command, uint32_t iov_count, uint32_t length) {
+  struct connection *connection = command->connection;
   command->asked_data = true;
   ps_engine_take(connection->engine, command->slot, command->iov, iov_count, length);
   if (command->in_capsule)
@@ -173,8 +173,8 @@ void receive_data(struct command* command, uint32_t iov_count, uint32_t length) 
     connection_wants_output(connection);
 }
 
-void command_data(struct connection* connection, const struct ps_engine_event* event) {
-  struct command* command = command_at(connection, event->slot);
+void command_data(struct connection *connection, const struct ps_engine_event *event) {
+  struct command *command = command_at(connection, event->slot);
   assert(command->is_used && !command->has_data);
   command->has_data = true;
   command->digest_error = event->digest_error != 0;
@@ -182,8 +182,8 @@ void command_data(struct connection* connection, const struct ps_engine_event* e
 }
 
 /* The slot's last byte was handed to the socket, or will never be. */
-static void command_free(struct command* command) {
-  struct connection* connection = command->connection;
+static void command_free(struct command *command) {
+  struct connection *connection = command->connection;
   if (command->pin_count > 0 || command->reserved > 0) {
     core_lock(connection->reactor->core);
     drop_all(command);
@@ -197,8 +197,8 @@ static void command_free(struct command* command) {
 }
 
 /* End without an answer: the connection is gone. */
-static void abandon(struct command* command) {
-  struct reactor* reactor = command->connection->reactor;
+static void abandon(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
   if (!command->responded) {
     core_lock(reactor->core);
     ps_tier_forget(reactor->core->tier, &command->task.waiter);
@@ -211,8 +211,8 @@ static void abandon(struct command* command) {
   command_free(command);
 }
 
-static void orphan_run(struct command* command) {
-  struct connection* connection = command->connection;
+static void orphan_run(struct command *command) {
+  struct connection *connection = command->connection;
   if (command->media_under_way > 0) return;
   assert(connection->orphans > 0);
   abandon(command);
@@ -220,9 +220,9 @@ static void orphan_run(struct command* command) {
   connection_finish(connection);
 }
 
-void command_run(struct reactor* reactor, struct task* task) {
-  struct command* command = CONTAINER(task, struct command, task);
-  struct ps_core* core = reactor->core;
+void command_run(struct reactor *reactor, struct task *task) {
+  struct command *command = CONTAINER(task, struct command, task);
+  struct ps_core *core = reactor->core;
   assert(command->connection->reactor == reactor);
   /* A wake may come after the end, when two things woke it; steps take any number of wakes. */
   if (!command->is_used || command->responded) return;
@@ -242,8 +242,8 @@ void command_run(struct reactor* reactor, struct task* task) {
   if (step == STEP_DONE) respond(command);
 }
 
-void command_sent(struct connection* connection, uint32_t slot) {
-  struct command* command = command_at(connection, slot);
+void command_sent(struct connection *connection, uint32_t slot) {
+  struct command *command = command_at(connection, slot);
   assert(command->is_used && command->responded);
   command_free(command);
   if (connection->wants_quiet) connection_check_quiet(connection);
@@ -251,8 +251,8 @@ void command_sent(struct connection* connection, uint32_t slot) {
 
 /* End with 0/07 what is queued or still receiving; false when it is with the medium (Base 2.0,
  * 5.1: Abort is best effort). */
-bool command_abort(struct connection* connection, uint32_t slot) {
-  struct command* command = command_at(connection, slot);
+bool command_abort(struct connection *connection, uint32_t slot) {
+  struct command *command = command_at(connection, slot);
   if (!command->is_used || command->responded || command->committed) return false;
   if (command->in_capsule && !command->has_data) return false;
   if (connection->fused_first == command) connection->fused_first = NULL;
@@ -263,7 +263,7 @@ bool command_abort(struct connection* connection, uint32_t slot) {
 }
 
 /* An operation of its own on the medium has ended. The lock is held. */
-void command_media_ended(struct reactor* reactor, struct command* command, int32_t error) {
+void command_media_ended(struct reactor *reactor, struct command *command, int32_t error) {
   assert(command->media_under_way > 0);
   command->media_under_way--;
   if (error != 0) command->media_error = error;
@@ -272,11 +272,11 @@ void command_media_ended(struct reactor* reactor, struct command* command, int32
 
 /* The connection ends: nothing more will be sent. A command with media operations of its own stays
  * until these have ended. */
-void command_end_all(struct connection* connection) {
-  struct ps_core* core = connection->reactor->core;
+void command_end_all(struct connection *connection) {
+  struct ps_core *core = connection->reactor->core;
   connection->fused_first = NULL;
   for (uint32_t slot = 0; connection->commands != NULL && slot < core->config.queue_depth; slot++) {
-    struct command* command = command_at(connection, slot);
+    struct command *command = command_at(connection, slot);
     if (!command->is_used) continue;
     if (!command->responded && command->media_under_way > 0) {
       command->orphaned = true;

@@ -9,13 +9,13 @@
 enum { RECEIVE, WAIT_MATE, READ, WRITE, SETTLE };
 
 /* Equal so far as both go; extents line up, for both stand at offset % slot size. */
-static bool is_equal(struct command* command) {
-  struct ps_core* core = command->connection->reactor->core;
+static bool is_equal(struct command *command) {
+  struct ps_core *core = command->connection->reactor->core;
   uint64_t done = 0;
   for (uint32_t i = 0; i < command->pin_count; i++) {
-    const uint8_t* stored = command->iov[i].iov_base;
+    const uint8_t *stored = command->iov[i].iov_base;
     size_t inside = (size_t)(stored - frame_bytes(core, command->pins[i]));
-    const uint8_t* given = frame_bytes(core, command->fresh[i]) + inside;
+    const uint8_t *given = frame_bytes(core, command->fresh[i]) + inside;
     if (memcmp(stored, given, command->iov[i].iov_len) != 0) {
       command->fail_offset = command->offset + done;
       return false;
@@ -25,11 +25,11 @@ static bool is_equal(struct command* command) {
   return true;
 }
 
-static bool is_fused(const struct command* command) { return (command->sqe[1] & 0x03) == 1; }
+static bool is_fused(const struct command *command) { return (command->sqe[1] & 0x03) == 1; }
 
 /* The verdict for the second: its own status, or aborted because the first failed. */
-static void release_mate(struct command* command) {
-  struct command* mate = command->mate;
+static void release_mate(struct command *command) {
+  struct command *mate = command->mate;
   if (mate == NULL) return;
   command->mate = NULL;
   mate->mate = NULL;
@@ -39,13 +39,13 @@ static void release_mate(struct command* command) {
   wake_task(command->connection->reactor, &mate->task);
 }
 
-static enum step failed(struct command* command) {
+static enum step failed(struct command *command) {
   if (command->status == 0) return STEP_WAIT;
   release_mate(command);
   return STEP_DONE;
 }
 
-static enum step compare_or_fail(struct command* command) {
+static enum step compare_or_fail(struct command *command) {
   pinned_iov(command);
   if (!is_equal(command)) {
     command->status = PS_SC_COMPARE_FAILURE | PS_DNR;
@@ -57,8 +57,8 @@ static enum step compare_or_fail(struct command* command) {
 }
 
 /* The Write of a pair whose Compare held, while the range is still ours alone. */
-static enum step write_mate(struct command* command) {
-  struct command* mate = command->mate;
+static enum step write_mate(struct command *command) {
+  struct command *mate = command->mate;
   if (command->stage == WRITE) {
     if (!publish_fresh(command, mate)) {
       if (mate->status != 0) command->status = PS_SC_ABORTED_FUSED | PS_DNR;
@@ -73,7 +73,7 @@ static enum step write_mate(struct command* command) {
   return STEP_DONE;
 }
 
-enum step compare_step(struct command* command) {
+enum step compare_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   uint32_t count = segment_count(command);
   if (command->stage == RECEIVE) {
@@ -95,12 +95,12 @@ enum step compare_step(struct command* command) {
 }
 
 /* The second of a pair: takes its data, wakes the first, and waits for the verdict. */
-enum step fused_write_step(struct command* command) {
+enum step fused_write_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (command->stage == SETTLE) return STEP_DONE;
   bool had_data = command->committed;
   if (!receive_fresh(command, segment_count(command)) && command->status == 0) return STEP_WAIT;
-  struct command* first = command->mate;
+  struct command *first = command->mate;
   if (command->status != 0) {
     if (first != NULL) {
       first->mate = command->mate = NULL;

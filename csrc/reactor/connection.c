@@ -14,7 +14,7 @@
 
 enum { DESTINATIONS = 64, LINGER_NS = 1000000000 };
 
-static struct ps_engine_config engine_config(const struct ps_core_config* config) {
+static struct ps_engine_config engine_config(const struct ps_core_config *config) {
   return (struct ps_engine_config){.role = PS_ROLE_TARGET,
                                    .slot_count = config->queue_depth,
                                    .max_h2c_data = config->max_h2c_data,
@@ -23,12 +23,12 @@ static struct ps_engine_config engine_config(const struct ps_core_config* config
 }
 
 /* NULL when memory is short. Runs in the control thread. */
-struct connection* connection_new(struct ps_core* core, int fd, uint32_t id,
-                                  struct reactor* reactor) {
+struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
+                                  struct reactor *reactor) {
   struct ps_engine_config config = engine_config(&core->config);
-  struct connection* connection = calloc(1, sizeof *connection);
+  struct connection *connection = calloc(1, sizeof *connection);
   if (connection == NULL) return NULL;
-  void* memory = aligned_alloc(64, (ps_engine_size(&config) + 63) & ~(size_t)63);
+  void *memory = aligned_alloc(64, (ps_engine_size(&config) + 63) & ~(size_t)63);
   connection->receive_buffer = malloc(RECEIVE_BUFFER);
   connection->admin = calloc(core->config.queue_depth, sizeof *connection->admin);
   if (memory != NULL) connection->engine = ps_engine_init(memory, &config);
@@ -42,13 +42,13 @@ struct connection* connection_new(struct ps_core* core, int fd, uint32_t id,
   return NULL;
 }
 
-static size_t commands_size(const struct ps_core* core) {
+static size_t commands_size(const struct ps_core *core) {
   return core->command_size * core->config.queue_depth;
 }
 
 /* Runs in the control thread, once nothing can reach the connection any more. */
-void connection_free(struct connection* connection) {
-  struct ps_core* core = connection->reactor->core;
+void connection_free(struct connection *connection) {
+  struct ps_core *core = connection->reactor->core;
   if (connection->commands != NULL) munmap(connection->commands, commands_size(core));
   if (connection->admin != NULL) admin_free(connection);
   free(connection->admin);
@@ -65,7 +65,7 @@ static void set_options(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
 }
 
-void connection_open(struct reactor* reactor, struct connection* connection) {
+void connection_open(struct reactor *reactor, struct connection *connection) {
   assert(connection->reactor == reactor && connection->fd >= 0);
   list_append(&reactor->connections, &connection->all);
   reactor->by_index[(connection->id & 0xffff) - 1] = connection;
@@ -80,11 +80,11 @@ void connection_open(struct reactor* reactor, struct connection* connection) {
 }
 
 /* Memory of an I/O queue's commands; touched only as deep as the queue is used. */
-bool connection_bind(struct connection* connection, const struct ps_queue_config* queue) {
-  struct ps_core* core = connection->reactor->core;
+bool connection_bind(struct connection *connection, const struct ps_queue_config *queue) {
+  struct ps_core *core = connection->reactor->core;
   assert(!connection->is_bound && queue->sq_size > 0);
   if (queue->qid != 0) {
-    void* memory =
+    void *memory =
         mmap(NULL, commands_size(core), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return false;
     connection->commands = memory;
@@ -99,13 +99,13 @@ bool connection_bind(struct connection* connection, const struct ps_queue_config
   return true;
 }
 
-void connection_wants_output(struct connection* connection) {
+void connection_wants_output(struct connection *connection) {
   if (connection->state == CONNECTION_CLOSED || link_is_in(&connection->output)) return;
   list_append(&connection->reactor->output, &connection->output);
 }
 
 /* Something may go on: bytes to read, or kept bytes to parse. */
-void connection_resume(struct connection* connection) {
+void connection_resume(struct connection *connection) {
   if (connection->state == CONNECTION_CLOSED) return;
   if (!link_is_in(&connection->ready)) list_append(&connection->reactor->ready, &connection->ready);
   if (connection->is_writable && !link_is_in(&connection->output))
@@ -114,12 +114,12 @@ void connection_resume(struct connection* connection) {
 
 /* ---- input ---- */
 
-static bool is_admin(const struct connection* connection, const uint8_t* sqe) {
+static bool is_admin(const struct connection *connection, const uint8_t *sqe) {
   return !connection->is_bound || connection->queue.qid == 0 || sqe[0] == PS_OP_FABRICS;
 }
 
-static void start_command(struct connection* connection, const struct ps_engine_event* event) {
-  struct reactor* reactor = connection->reactor;
+static void start_command(struct connection *connection, const struct ps_engine_event *event) {
+  struct reactor *reactor = connection->reactor;
   atomic_store_explicit(&connection->last_command_ns, reactor->now_ns, memory_order_relaxed);
   atomic_fetch_add_explicit(&connection->command_count, 1, memory_order_relaxed);
   if (!is_admin(connection, event->entry)) {
@@ -136,8 +136,8 @@ static void start_command(struct connection* connection, const struct ps_engine_
   list_append(&reactor->starved, &connection->starved);
 }
 
-static void handle(struct connection* connection, const struct ps_engine_event* event) {
-  struct reactor* reactor = connection->reactor;
+static void handle(struct connection *connection, const struct ps_engine_event *event) {
+  struct reactor *reactor = connection->reactor;
   bool is_io =
       connection->is_bound && connection->queue.qid != 0 && !connection->admin[event->slot].is_used;
   switch (event->kind) {
@@ -172,7 +172,7 @@ static void handle(struct connection* connection, const struct ps_engine_event* 
   }
 }
 
-static bool handle_events(struct connection* connection) {
+static bool handle_events(struct connection *connection) {
   struct ps_engine_event event;
   bool any = false;
   while (connection->state == CONNECTION_OPEN && !connection->has_held &&
@@ -184,7 +184,7 @@ static bool handle_events(struct connection* connection) {
 }
 
 /* Feed kept bytes to the engine until they are used up or it takes none. */
-static void parse(struct connection* connection) {
+static void parse(struct connection *connection) {
   while (connection->state == CONNECTION_OPEN && connection->receive_length > 0 &&
          !connection->has_held) {
     size_t used = ps_engine_receive(connection->engine,
@@ -198,15 +198,15 @@ static void parse(struct connection* connection) {
 }
 
 /* The peer has gone, or said goodbye. */
-static void peer_closed(struct connection* connection) {
+static void peer_closed(struct connection *connection) {
   connection->is_readable = false;
   connection_end(connection);
 }
 
 /* One receive: straight into the payload's place where that is known, the rest into the buffer.
  * Returns the bytes, or -1 when there is nothing more now. */
-static ssize_t receive_once(struct connection* connection) {
-  struct reactor* reactor = connection->reactor;
+static ssize_t receive_once(struct connection *connection) {
+  struct reactor *reactor = connection->reactor;
   struct iovec iov[DESTINATIONS + 1];
   size_t direct = 0, count = ps_engine_destination(connection->engine, iov, DESTINATIONS);
   for (size_t i = 0; i < count; i++) direct += iov[i].iov_len;
@@ -237,7 +237,7 @@ static ssize_t receive_once(struct connection* connection) {
 }
 
 /* Throw away what comes after the end: a reset would take our last PDU from the peer. */
-static void discard(struct connection* connection) {
+static void discard(struct connection *connection) {
   for (int i = 0; i < 16; i++) {
     ssize_t got = recv(connection->fd, connection->receive_buffer, RECEIVE_BUFFER, MSG_DONTWAIT);
     if (got > 0) continue;
@@ -248,14 +248,14 @@ static void discard(struct connection* connection) {
 }
 
 /* A command whose data has no memory yet is tried again first. */
-static void retry_held(struct connection* connection) {
+static void retry_held(struct connection *connection) {
   if (!connection->has_held) return;
   struct ps_engine_event event = connection->held;
   connection->has_held = false;
   start_command(connection, &event);
 }
 
-void connection_receive(struct connection* connection) {
+void connection_receive(struct connection *connection) {
   if (connection->state == CONNECTION_ENDING) discard(connection);
   if (connection->state != CONNECTION_OPEN) return;
   if (link_is_in(&connection->starved)) list_remove(&connection->starved);
@@ -277,8 +277,8 @@ void connection_receive(struct connection* connection) {
 
 /* ---- output ---- */
 
-static bool send_once(struct connection* connection) {
-  struct reactor* reactor = connection->reactor;
+static bool send_once(struct connection *connection) {
+  struct reactor *reactor = connection->reactor;
   size_t count = ps_engine_output(connection->engine, reactor->iov, SEND_IOVECS);
   if (count == 0) return false;
   size_t wanted = 0;
@@ -302,7 +302,7 @@ static bool send_once(struct connection* connection) {
 }
 
 /* The last byte is out: say so, and wait a moment for the peer to close. */
-static void finish_output(struct connection* connection) {
+static void finish_output(struct connection *connection) {
   struct iovec iov;
   if (connection->state != CONNECTION_OPEN || !connection->close_after_output) return;
   if (ps_engine_output(connection->engine, &iov, 1) != 0) return;
@@ -313,7 +313,7 @@ static void finish_output(struct connection* connection) {
   connection_resume(connection);
 }
 
-void connection_send(struct connection* connection) {
+void connection_send(struct connection *connection) {
   while (connection->state == CONNECTION_OPEN && connection->is_writable && send_once(connection));
   finish_output(connection);
 }
@@ -321,7 +321,7 @@ void connection_send(struct connection* connection) {
 /* ---- the end ---- */
 
 /* Commands end; their frames, pins and places in queues are given back. */
-void connection_end_commands(struct connection* connection) {
+void connection_end_commands(struct connection *connection) {
   if (connection->has_ended) return;
   connection->has_ended = true;
   command_end_all(connection);
@@ -330,7 +330,7 @@ void connection_end_commands(struct connection* connection) {
 }
 
 /* The socket goes. */
-void connection_close(struct connection* connection) {
+void connection_close(struct connection *connection) {
   if (connection->state == CONNECTION_CLOSED) return;
   connection->state = CONNECTION_CLOSED;
   close(connection->fd);
@@ -340,14 +340,14 @@ void connection_close(struct connection* connection) {
   connection_finish(connection);
 }
 
-void connection_end(struct connection* connection) {
+void connection_end(struct connection *connection) {
   connection_end_commands(connection);
   connection_close(connection);
 }
 
 /* Nothing is left of it: tell the control plane. */
-void connection_finish(struct connection* connection) {
-  struct reactor* reactor = connection->reactor;
+void connection_finish(struct connection *connection) {
+  struct reactor *reactor = connection->reactor;
   if (connection->state != CONNECTION_CLOSED || connection->orphans > 0) return;
   list_remove(&connection->all);
   reactor->by_index[(connection->id & 0xffff) - 1] = NULL;
@@ -358,14 +358,14 @@ void connection_finish(struct connection* connection) {
 }
 
 /* At the reactor's end: media operations of its commands will not come back. */
-void connection_abandon(struct connection* connection) {
+void connection_abandon(struct connection *connection) {
   connection_end(connection);
   if (connection->orphans == 0) return;
   connection->orphans = 0;
   connection_finish(connection);
 }
 
-void connection_check_quiet(struct connection* connection) {
+void connection_check_quiet(struct connection *connection) {
   if (connection->wants_quiet) break_pair(connection);
   if (!connection->wants_quiet || connection->io_in_flight > 0) return;
   connection->wants_quiet = false;
@@ -375,8 +375,8 @@ void connection_check_quiet(struct connection* connection) {
 }
 
 /* A host that does not finish ICReq and Connect, and one that does not go after the end. */
-void connection_check_time(struct connection* connection, uint64_t handshake_timeout_ns) {
-  struct reactor* reactor = connection->reactor;
+void connection_check_time(struct connection *connection, uint64_t handshake_timeout_ns) {
+  struct reactor *reactor = connection->reactor;
   uint64_t age_ns = reactor->now_ns - connection->opened_ns;
   if (connection->state == CONNECTION_ENDING && age_ns > LINGER_NS) {
     connection_close(connection);

@@ -7,23 +7,23 @@
 
 #include "internal.h"
 
-static struct message* message_new(enum message_kind kind, uint32_t data_length) {
-  struct message* message = calloc(1, sizeof *message + data_length);
+static struct message *message_new(enum message_kind kind, uint32_t data_length) {
+  struct message *message = calloc(1, sizeof *message + data_length);
   if (message == NULL) abort(); /* Control path; the machine has no memory at all. */
   message->kind = kind;
   return message;
 }
 
-static struct connection* find(struct ps_core* core, uint32_t id) {
+static struct connection *find(struct ps_core *core, uint32_t id) {
   uint32_t index = (id & 0xffff) - 1;
   if (index >= core->config.max_connections) return NULL;
-  struct connection* connection = core->connections[index];
+  struct connection *connection = core->connections[index];
   return connection != NULL && connection->id == id ? connection : NULL;
 }
 
 /* Send `message` to the reactor of a connection; it is freed when there is none. */
-static int send_to(struct ps_core* core, uint32_t id, struct message* message) {
-  struct connection* connection = find(core, id);
+static int send_to(struct ps_core *core, uint32_t id, struct message *message) {
+  struct connection *connection = find(core, id);
   if (connection == NULL) {
     free(message);
     return -ENOENT;
@@ -35,7 +35,7 @@ static int send_to(struct ps_core* core, uint32_t id, struct message* message) {
 
 /* ---- connections ---- */
 
-int64_t ps_core_adopt(struct ps_core* core, int fd, uint32_t reactor) {
+int64_t ps_core_adopt(struct ps_core *core, int fd, uint32_t reactor) {
   assert(core != NULL && core->is_started && fd >= 0);
   if (reactor >= core->config.reactor_count) return -EINVAL;
   uint32_t index = 0;
@@ -45,38 +45,38 @@ int64_t ps_core_adopt(struct ps_core* core, int fd, uint32_t reactor) {
     return -EMFILE;
   }
   uint32_t id = (uint32_t)++core->generations[index] << 16 | (index + 1);
-  struct connection* connection = connection_new(core, fd, id, &core->reactors[reactor]);
+  struct connection *connection = connection_new(core, fd, id, &core->reactors[reactor]);
   if (connection == NULL) return -ENOMEM;
   core->connections[index] = connection;
   core->connection_count++;
-  struct message* message = message_new(MESSAGE_ADOPT, 0);
+  struct message *message = message_new(MESSAGE_ADOPT, 0);
   message->opened = connection;
   mailbox_post(&core->reactors[reactor].mailbox, message);
   return id;
 }
 
-int ps_core_bind(struct ps_core* core, uint32_t connection, const struct ps_queue_config* queue) {
+int ps_core_bind(struct ps_core *core, uint32_t connection, const struct ps_queue_config *queue) {
   assert(core != NULL && queue != NULL);
   if (queue->subsystem >= PS_MAX_SUBSYSTEMS || queue->sq_size < 2 ||
       queue->sq_size > core->config.queue_depth)
     return -EINVAL;
-  struct message* message = message_new(MESSAGE_BIND, 0);
+  struct message *message = message_new(MESSAGE_BIND, 0);
   message->queue = *queue;
   return send_to(core, connection, message);
 }
 
-int ps_core_enable(struct ps_core* core, uint32_t connection, bool enabled) {
+int ps_core_enable(struct ps_core *core, uint32_t connection, bool enabled) {
   assert(core != NULL);
-  struct message* message = message_new(MESSAGE_ENABLE, 0);
+  struct message *message = message_new(MESSAGE_ENABLE, 0);
   message->flag = enabled;
   return send_to(core, connection, message);
 }
 
-int ps_core_answer(struct ps_core* core, uint32_t connection, uint32_t slot, uint16_t status,
-                   uint32_t dw0, uint32_t dw1, const uint8_t* data, uint32_t length) {
+int ps_core_answer(struct ps_core *core, uint32_t connection, uint32_t slot, uint16_t status,
+                   uint32_t dw0, uint32_t dw1, const uint8_t *data, uint32_t length) {
   assert(core != NULL && (length == 0 || data != NULL));
   if (slot >= core->config.queue_depth) return -EINVAL;
-  struct message* message = message_new(MESSAGE_ANSWER, length);
+  struct message *message = message_new(MESSAGE_ANSWER, length);
   message->slot = slot;
   message->status = status;
   message->dw0 = dw0;
@@ -86,31 +86,31 @@ int ps_core_answer(struct ps_core* core, uint32_t connection, uint32_t slot, uin
   return send_to(core, connection, message);
 }
 
-int ps_core_quiesce(struct ps_core* core, uint32_t connection, uint32_t cookie) {
+int ps_core_quiesce(struct ps_core *core, uint32_t connection, uint32_t cookie) {
   assert(core != NULL);
-  struct message* message = message_new(MESSAGE_QUIESCE, 0);
+  struct message *message = message_new(MESSAGE_QUIESCE, 0);
   message->cookie = cookie;
   return send_to(core, connection, message);
 }
 
-int ps_core_abort(struct ps_core* core, uint32_t connection, uint16_t cid, uint32_t cookie) {
+int ps_core_abort(struct ps_core *core, uint32_t connection, uint16_t cid, uint32_t cookie) {
   assert(core != NULL);
-  struct message* message = message_new(MESSAGE_ABORT, 0);
+  struct message *message = message_new(MESSAGE_ABORT, 0);
   message->cid = cid;
   message->cookie = cookie;
   return send_to(core, connection, message);
 }
 
-int ps_core_close(struct ps_core* core, uint32_t connection, bool after_output) {
+int ps_core_close(struct ps_core *core, uint32_t connection, bool after_output) {
   assert(core != NULL);
-  struct message* message = message_new(MESSAGE_CLOSE, 0);
+  struct message *message = message_new(MESSAGE_CLOSE, 0);
   message->flag = after_output;
   return send_to(core, connection, message);
 }
 
-int ps_core_connection_info(struct ps_core* core, uint32_t id, struct ps_connection_info* info) {
+int ps_core_connection_info(struct ps_core *core, uint32_t id, struct ps_connection_info *info) {
   assert(core != NULL && info != NULL);
-  struct connection* connection = find(core, id);
+  struct connection *connection = find(core, id);
   if (connection == NULL) return -ENOENT;
   *info = (struct ps_connection_info){
       .last_command_ns = atomic_load_explicit(&connection->last_command_ns, memory_order_relaxed),
@@ -125,13 +125,13 @@ int ps_core_connection_info(struct ps_core* core, uint32_t id, struct ps_connect
 
 /* ---- volumes ---- */
 
-static struct volume* volume_at(struct ps_core* core, uint32_t number) {
+static struct volume *volume_at(struct ps_core *core, uint32_t number) {
   if (number >= PS_MAX_VOLUMES || !core->volumes[number].is_open) return NULL;
   return &core->volumes[number];
 }
 
 /* Post, and wait until the reactor has replied. */
-static int call(struct reactor* reactor, struct message* message) {
+static int call(struct reactor *reactor, struct message *message) {
   struct reply reply;
   sem_init(&reply.done, 0, 0);
   message->reply = &reply;
@@ -141,19 +141,19 @@ static int call(struct reactor* reactor, struct message* message) {
   return reply.result;
 }
 
-static int call_volume(struct volume* volume, struct message* message) {
+static int call_volume(struct volume *volume, struct message *message) {
   message->volume = volume;
   return call(volume->reactor, message);
 }
 
-static struct volume* free_volume(struct ps_core* core) {
+static struct volume *free_volume(struct ps_core *core) {
   for (uint32_t i = 0; i < PS_MAX_VOLUMES; i++)
     if (!core->volumes[i].is_open && !core->volumes[i].is_dead) return &core->volumes[i];
   return NULL;
 }
 
-static void volume_init(struct ps_core* core, struct volume* volume,
-                        const struct ps_volume_config* config) {
+static void volume_init(struct ps_core *core, struct volume *volume,
+                        const struct ps_volume_config *config) {
   memset(volume, 0, sizeof *volume);
   volume->core = core;
   volume->number = (uint32_t)(volume - core->volumes);
@@ -167,7 +167,7 @@ static void volume_init(struct ps_core* core, struct volume* volume,
 }
 
 /* The medium's size and blocks must suit the namespace's. */
-static const char* check_limits(const struct volume* volume) {
+static const char *check_limits(const struct volume *volume) {
   if (volume->limits.block_size > volume->block_size)
     return "its block size is larger than the namespace's; give block=4096";
   if (volume->limits.size == 0) return "it has no size; give size=";
@@ -176,7 +176,7 @@ static const char* check_limits(const struct volume* volume) {
   return NULL;
 }
 
-static int attach(struct ps_core* core, struct volume* volume) {
+static int attach(struct ps_core *core, struct volume *volume) {
   volume->size = volume->limits.size;
   volume->sched = ps_sched_new(volume->limits.queue_depth);
   if (volume->sched == NULL) return -ENOMEM;
@@ -187,11 +187,11 @@ static int attach(struct ps_core* core, struct volume* volume) {
   return result;
 }
 
-int ps_core_volume_open(struct ps_core* core, const struct ps_volume_config* config, char* error,
+int ps_core_volume_open(struct ps_core *core, const struct ps_volume_config *config, char *error,
                         size_t error_size) {
   assert(core != NULL && core->is_started && config != NULL);
-  struct volume* volume = free_volume(core);
-  const char* reason = NULL;
+  struct volume *volume = free_volume(core);
+  const char *reason = NULL;
   if (config->block_size != 512 && config->block_size != 4096)
     reason = "block_size: expected 512 or 4096";
   else if (config->reactor >= core->config.reactor_count)
@@ -221,27 +221,27 @@ int ps_core_volume_open(struct ps_core* core, const struct ps_volume_config* con
   return result;
 }
 
-int ps_core_volume_limits(struct ps_core* core, uint32_t number, struct ps_media_limits* limits) {
-  struct volume* volume = volume_at(core, number);
+int ps_core_volume_limits(struct ps_core *core, uint32_t number, struct ps_media_limits *limits) {
+  struct volume *volume = volume_at(core, number);
   if (volume == NULL) return -ENOENT;
   *limits = volume->limits;
   return 0;
 }
 
-int ps_core_volume_resize(struct ps_core* core, uint32_t number, uint64_t size) {
-  struct volume* volume = volume_at(core, number);
+int ps_core_volume_resize(struct ps_core *core, uint32_t number, uint64_t size) {
+  struct volume *volume = volume_at(core, number);
   if (volume == NULL) return -ENOENT;
   if (size % volume->block_size != 0) return -EINVAL;
-  struct message* message = message_new(MESSAGE_VOLUME_RESIZE, 0);
+  struct message *message = message_new(MESSAGE_VOLUME_RESIZE, 0);
   message->size = size;
   return call_volume(volume, message);
 }
 
-static int volume_task(struct ps_core* core, uint32_t number, enum message_kind kind, bool abandon,
+static int volume_task(struct ps_core *core, uint32_t number, enum message_kind kind, bool abandon,
                        uint32_t cookie) {
-  struct volume* volume = volume_at(core, number);
+  struct volume *volume = volume_at(core, number);
   if (volume == NULL) return -ENOENT;
-  struct message* message = message_new(kind, 0);
+  struct message *message = message_new(kind, 0);
   message->volume = volume;
   message->flag = abandon;
   message->cookie = cookie;
@@ -249,17 +249,17 @@ static int volume_task(struct ps_core* core, uint32_t number, enum message_kind 
   return 0;
 }
 
-int ps_core_volume_flush(struct ps_core* core, uint32_t volume, uint32_t cookie) {
+int ps_core_volume_flush(struct ps_core *core, uint32_t volume, uint32_t cookie) {
   return volume_task(core, volume, MESSAGE_VOLUME_FLUSH, false, cookie);
 }
 
-int ps_core_volume_close(struct ps_core* core, uint32_t volume, bool abandon, uint32_t cookie) {
+int ps_core_volume_close(struct ps_core *core, uint32_t volume, bool abandon, uint32_t cookie) {
   return volume_task(core, volume, MESSAGE_VOLUME_CLOSE, abandon, cookie);
 }
 
-int ps_core_volume_control(struct ps_core* core, uint32_t number, const char* kind,
-                           const char* verb, char* error, size_t error_size) {
-  struct volume* volume = volume_at(core, number);
+int ps_core_volume_control(struct ps_core *core, uint32_t number, const char *kind,
+                           const char *verb, char *error, size_t error_size) {
+  struct volume *volume = volume_at(core, number);
   if (volume == NULL) {
     snprintf(error, error_size, "there is no volume %u", number);
     return -ENOENT;
@@ -267,8 +267,8 @@ int ps_core_volume_control(struct ps_core* core, uint32_t number, const char* ki
   return ps_media_control(volume->media, kind, verb, error, error_size);
 }
 
-int ps_core_volume_get_stats(struct ps_core* core, uint32_t number, struct ps_volume_stats* stats) {
-  struct volume* volume = volume_at(core, number);
+int ps_core_volume_get_stats(struct ps_core *core, uint32_t number, struct ps_volume_stats *stats) {
+  struct volume *volume = volume_at(core, number);
   if (volume == NULL) return -ENOENT;
   core_lock(core);
   *stats = volume->stats;
@@ -278,10 +278,10 @@ int ps_core_volume_get_stats(struct ps_core* core, uint32_t number, struct ps_vo
   return 0;
 }
 
-int ps_core_volume_dsm_ranges(struct ps_core* core, uint32_t number, struct ps_dsm_range* ranges,
+int ps_core_volume_dsm_ranges(struct ps_core *core, uint32_t number, struct ps_dsm_range *ranges,
                               int most) {
   assert(most >= 0);
-  struct volume* volume = volume_at(core, number);
+  struct volume *volume = volume_at(core, number);
   if (volume == NULL) return -ENOENT;
   core_lock(core);
   uint32_t kept = volume->dsm_count < DSM_RANGES ? volume->dsm_count : DSM_RANGES;
@@ -294,16 +294,16 @@ int ps_core_volume_dsm_ranges(struct ps_core* core, uint32_t number, struct ps_d
 
 /* ---- statistics ---- */
 
-int ps_core_reactor_stats(struct ps_core* core, uint32_t number, struct ps_core_stats* stats) {
+int ps_core_reactor_stats(struct ps_core *core, uint32_t number, struct ps_core_stats *stats) {
   assert(core != NULL && core->is_started && stats != NULL);
   if (number >= core->config.reactor_count) return -EINVAL;
-  struct message* message = message_new(MESSAGE_STATS, 0);
+  struct message *message = message_new(MESSAGE_STATS, 0);
   message->stats = stats;
   return call(&core->reactors[number], message);
 }
 
 /* All fields but the last two of ps_core_stats are 64-bit counters, so they add up as an array. */
-void ps_core_get_stats(struct ps_core* core, struct ps_core_stats* stats) {
+void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats) {
   assert(core != NULL && stats != NULL);
   memset(stats, 0, sizeof *stats);
   const size_t counters = offsetof(struct ps_core_stats, connections) / sizeof(uint64_t);
@@ -311,21 +311,21 @@ void ps_core_get_stats(struct ps_core* core, struct ps_core_stats* stats) {
   for (uint32_t i = 0; i < core->config.reactor_count; i++) {
     ps_core_reactor_stats(core, i, &part);
     for (size_t field = 0; field < counters; field++)
-      ((uint64_t*)stats)[field] += ((const uint64_t*)&part)[field];
+      ((uint64_t *)stats)[field] += ((const uint64_t *)&part)[field];
   }
   stats->connections = core->connection_count;
   stats->connections_refused = core->connections_refused;
   stats->notices_lost = core->notices_lost;
 }
 
-void ps_core_tier_stats(struct ps_core* core, struct ps_tier_stats* stats) {
+void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats) {
   assert(core != NULL && stats != NULL);
   core_lock(core);
   ps_tier_get_stats(core->tier, stats);
   core_unlock(core);
 }
 
-void ps_core_set_values(struct ps_core* core, const float* values) {
+void ps_core_set_values(struct ps_core *core, const float *values) {
   assert(core != NULL && values != NULL);
   core_lock(core);
   ps_tier_set_values(core->tier, values);

@@ -15,25 +15,25 @@ enum {
   COPY_SETTLE = 3
 };
 
-static uint32_t range_count(const struct command* command) {
+static uint32_t range_count(const struct command *command) {
   return (uint32_t)command->sqe[48] + 1; /* NR, 0-based, CDW12 bits 7:0 */
 }
 
-static const uint8_t* range_at(const struct command* command, uint32_t index) {
+static const uint8_t *range_at(const struct command *command, uint32_t index) {
   return frame_bytes(command->connection->reactor->core, command->fresh[0]) +
          (size_t)index * COPY_RANGE;
 }
 
-static uint64_t range_bytes(const struct command* command, uint32_t index) {
+static uint64_t range_bytes(const struct command *command, uint32_t index) {
   return ((uint64_t)le16(range_at(command, index) + 16) + 1) << command->volume->block_shift;
 }
 
-static uint64_t destination(const struct command* command) {
+static uint64_t destination(const struct command *command) {
   return le64(command->sqe + 40) << command->volume->block_shift;
 }
 
 /* The limits that Identify announces (MSSRL, MCL, MSRC), and the ranges. */
-static uint16_t check(const struct command* command) {
+static uint16_t check(const struct command *command) {
   uint32_t limit = command->connection->reactor->core->config.max_transfer;
   uint64_t blocks = command->volume->size >> command->volume->block_shift;
   uint64_t total = 0, to = le64(command->sqe + 40);
@@ -50,7 +50,7 @@ static uint16_t check(const struct command* command) {
   return 0;
 }
 
-static uint16_t check_header(const struct command* command) {
+static uint16_t check_header(const struct command *command) {
   if (range_count(command) > COPY_RANGES) return PS_SC_COPY_SIZE_LIMIT | PS_DNR;
   if ((command->sqe[49] & 0x0f) != 0) return PS_SC_INVALID_FIELD | PS_DNR; /* DESFMT */
   if (command->data_length < range_count(command) * COPY_RANGE) return PS_SC_SGL_LENGTH | PS_DNR;
@@ -58,7 +58,7 @@ static uint16_t check_header(const struct command* command) {
 }
 
 /* The next piece: sets the command's range to its source; false when all is copied. */
-static bool next_piece(struct command* command) {
+static bool next_piece(struct command *command) {
   uint64_t slot_size = command->connection->reactor->core->config.slot_size;
   uint64_t done = command->cursor;
   uint32_t index = 0;
@@ -74,10 +74,10 @@ static bool next_piece(struct command* command) {
 }
 
 /* The pinned source into the fresh frame, where the destination's bytes stand. */
-static void copy_piece(struct command* command) {
-  struct ps_core* core = command->connection->reactor->core;
+static void copy_piece(struct command *command) {
+  struct ps_core *core = command->connection->reactor->core;
   uint64_t to = destination(command) + command->cursor;
-  uint8_t* target = frame_bytes(core, command->fresh[1]) + to % core->config.slot_size;
+  uint8_t *target = frame_bytes(core, command->fresh[1]) + to % core->config.slot_size;
   uint32_t count = pinned_iov(command);
   for (uint32_t i = 0; i < count; i++) {
     memcpy(target, command->iov[i].iov_base, command->iov[i].iov_len);
@@ -87,9 +87,9 @@ static void copy_piece(struct command* command) {
 }
 
 /* One piece through the tier; false on a wait, or when the status is set. */
-static bool move_piece(struct command* command) {
-  struct reactor* reactor = command->connection->reactor;
-  struct ps_tier* tier = reactor->core->tier;
+static bool move_piece(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  struct ps_tier *tier = reactor->core->tier;
   if (command->stage == COPY_PIECE) {
     if (!pin_range(command) || !take_frames(command, 2, COPY_FRAMES)) return false;
     copy_piece(command);
@@ -111,7 +111,7 @@ static bool move_piece(struct command* command) {
 }
 
 /* Parameters here and checked, the volume's gate entered. */
-static bool prepare(struct command* command) {
+static bool prepare(struct command *command) {
   command->status = check_header(command);
   if (command->status != 0 || !receive_parameters(command, COPY_FRAMES)) return false;
   if (!command->is_gated) command->status = check(command);
@@ -123,7 +123,7 @@ static bool prepare(struct command* command) {
   return true;
 }
 
-enum step copy_step(struct command* command) {
+enum step copy_step(struct command *command) {
   assert(command->volume != NULL);
   bool waits = false;
   if (command->stage == COPY_RECEIVE) {

@@ -15,7 +15,7 @@
 
 #include "internal.h"
 
-static bool refuse(char* error, size_t error_size, const char* format, ...) {
+static bool refuse(char *error, size_t error_size, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(error, error_size, format, arguments);
@@ -25,7 +25,7 @@ static bool refuse(char* error, size_t error_size, const char* format, ...) {
 
 static bool is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
-static bool check_config(const struct ps_core_config* config, char* error, size_t size) {
+static bool check_config(const struct ps_core_config *config, char *error, size_t size) {
   if (config->reactor_count < 1 || config->reactor_count > PS_MAX_REACTORS)
     return refuse(error, size, "reactor_count is %u, expected 1 to %d", config->reactor_count,
                   PS_MAX_REACTORS);
@@ -57,9 +57,9 @@ static bool check_config(const struct ps_core_config* config, char* error, size_
 
 enum { HUGE_PAGE = 2 << 20 };
 
-static uint8_t* map_frames(size_t size, bool huge) {
+static uint8_t *map_frames(size_t size, bool huge) {
   const int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  void* memory = MAP_FAILED;
+  void *memory = MAP_FAILED;
   if (huge) memory = mmap(NULL, size, protection, flags | MAP_HUGETLB | MAP_NORESERVE, -1, 0);
   if (memory != MAP_FAILED && madvise(memory, HUGE_PAGE, MADV_POPULATE_WRITE) != 0) {
     /* Reserved pages may be too few for the whole: such a mapping would end in SIGBUS. */
@@ -74,8 +74,8 @@ static uint8_t* map_frames(size_t size, bool huge) {
   return memory;
 }
 
-static bool make_tier(struct ps_core* core, char* error, size_t size) {
-  const struct ps_core_config* config = &core->config;
+static bool make_tier(struct ps_core *core, char *error, size_t size) {
+  const struct ps_core_config *config = &core->config;
   core->frame_count = (uint32_t)(config->dram_bytes / config->slot_size);
   core->segments = config->max_transfer / config->slot_size + 1;
   if (core->segments < 4) core->segments = 4;
@@ -111,14 +111,14 @@ static bool make_tier(struct ps_core* core, char* error, size_t size) {
 
 static size_t align(size_t size) { return (size + 63) & ~(size_t)63; }
 
-static bool make_pools(struct ps_core* core) {
-  const struct ps_core_config* config = &core->config;
+static bool make_pools(struct ps_core *core) {
+  const struct ps_core_config *config = &core->config;
   core->command_size = align(sizeof(struct command)) +
                        align(core->segments * (2 * sizeof(uint32_t) + sizeof(struct iovec)));
   core->ops = calloc(MEDIA_OPS, sizeof *core->ops);
   core->volumes = calloc(PS_MAX_VOLUMES, sizeof *core->volumes);
   core->maps = calloc(PS_MAX_SUBSYSTEMS, sizeof *core->maps);
-  core->connections = calloc(config->max_connections, sizeof(struct connection*));
+  core->connections = calloc(config->max_connections, sizeof(struct connection *));
   core->generations = calloc(config->max_connections, sizeof *core->generations);
   core->reactors = calloc(config->reactor_count, sizeof *core->reactors);
   atomic_store(&core->admin_buffers, (int32_t)config->max_connections + 1024);
@@ -133,17 +133,17 @@ static bool make_pools(struct ps_core* core) {
 }
 
 /* The arrays of a command stand behind it. */
-void command_prepare(struct connection* connection, uint32_t slot) {
-  const struct ps_core* core = connection->reactor->core;
-  struct command* command = command_at(connection, slot);
-  uint8_t* behind = (uint8_t*)command + align(sizeof *command);
-  command->iov = (struct iovec*)behind;
-  command->fresh = (uint32_t*)(behind + core->segments * sizeof(struct iovec));
+void command_prepare(struct connection *connection, uint32_t slot) {
+  const struct ps_core *core = connection->reactor->core;
+  struct command *command = command_at(connection, slot);
+  uint8_t *behind = (uint8_t *)command + align(sizeof *command);
+  command->iov = (struct iovec *)behind;
+  command->fresh = (uint32_t *)(behind + core->segments * sizeof(struct iovec));
   command->pins = command->fresh + core->segments;
 }
 
-static int make_reactor(struct ps_core* core, uint32_t number) {
-  struct reactor* reactor = &core->reactors[number];
+static int make_reactor(struct ps_core *core, uint32_t number) {
+  struct reactor *reactor = &core->reactors[number];
   reactor->core = core;
   reactor->number = number;
   list_init(&reactor->connections);
@@ -151,14 +151,14 @@ static int make_reactor(struct ps_core* core, uint32_t number) {
   list_init(&reactor->output);
   list_init(&reactor->starved);
   list_init(&reactor->tasks);
-  reactor->by_index = calloc(core->config.max_connections, sizeof(struct connection*));
+  reactor->by_index = calloc(core->config.max_connections, sizeof(struct connection *));
   reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   if (reactor->by_index == NULL) return -ENOMEM;
   if (reactor->epoll_fd < 0) return -errno;
   return mailbox_init(&reactor->mailbox);
 }
 
-static bool make_reactors(struct ps_core* core, char* error, size_t size) {
+static bool make_reactors(struct ps_core *core, char *error, size_t size) {
   core->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   int result = core->wake_fd < 0 ? -errno : 0;
   for (uint32_t i = 0; result == 0 && i < core->config.reactor_count; i++)
@@ -166,10 +166,10 @@ static bool make_reactors(struct ps_core* core, char* error, size_t size) {
   return result == 0 || refuse(error, size, "cannot make reactors: %s", strerror(-result));
 }
 
-struct ps_core* ps_core_new(const struct ps_core_config* config, char* error, size_t error_size) {
+struct ps_core *ps_core_new(const struct ps_core_config *config, char *error, size_t error_size) {
   assert(config != NULL && error != NULL);
   if (!check_config(config, error, error_size)) return NULL;
-  struct ps_core* core = calloc(1, sizeof *core);
+  struct ps_core *core = calloc(1, sizeof *core);
   if (core == NULL) {
     refuse(error, error_size, "no memory");
     return NULL;
@@ -188,7 +188,7 @@ struct ps_core* ps_core_new(const struct ps_core_config* config, char* error, si
 
 /* ---- threads ---- */
 
-static void pin(struct reactor* reactor) {
+static void pin(struct reactor *reactor) {
   int32_t cpu = reactor->core->config.cpus[reactor->number];
   if (cpu < 0 || cpu >= CPU_SETSIZE) return;
   cpu_set_t set;
@@ -198,14 +198,14 @@ static void pin(struct reactor* reactor) {
 }
 
 /* Reactors take no signals: they are the control thread's. */
-int ps_core_start(struct ps_core* core) {
+int ps_core_start(struct ps_core *core) {
   assert(core != NULL && !core->is_started);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int error = 0;
   for (uint32_t i = 0; error == 0 && i < core->config.reactor_count; i++) {
-    struct reactor* reactor = &core->reactors[i];
+    struct reactor *reactor = &core->reactors[i];
     error = pthread_create(&reactor->thread, NULL, reactor_main, reactor);
     reactor->has_thread = error == 0;
     if (reactor->has_thread) pin(reactor);
@@ -216,11 +216,11 @@ int ps_core_start(struct ps_core* core) {
   return -error;
 }
 
-void ps_core_stop(struct ps_core* core) {
+void ps_core_stop(struct ps_core *core) {
   assert(core != NULL);
   if (!core->is_started) return;
   for (uint32_t i = 0; i < core->config.reactor_count; i++) {
-    struct message* message = calloc(1, sizeof *message);
+    struct message *message = calloc(1, sizeof *message);
     if (message == NULL) abort();
     message->kind = MESSAGE_STOP;
     mailbox_post(&core->reactors[i].mailbox, message);
@@ -230,7 +230,7 @@ void ps_core_stop(struct ps_core* core) {
   core->is_started = false;
 }
 
-static void free_reactor(struct reactor* reactor) {
+static void free_reactor(struct reactor *reactor) {
   if (reactor->core == NULL) return;
   if (reactor->mailbox.event_fd > 0) mailbox_end(&reactor->mailbox);
   if (reactor->epoll_fd > 0) close(reactor->epoll_fd);
@@ -238,19 +238,19 @@ static void free_reactor(struct reactor* reactor) {
 }
 
 /* Connections that nobody was told about any more. */
-static void free_connections(struct ps_core* core) {
+static void free_connections(struct ps_core *core) {
   notice_release(core);
   for (uint32_t i = 0; core->connections != NULL && i < core->config.max_connections; i++)
     if (core->connections[i] != NULL) connection_free(core->connections[i]);
   while (!list_is_empty(&core->notices)) {
-    struct link* link = core->notices.next;
+    struct link *link = core->notices.next;
     list_remove(link);
-    struct notice_node* node = CONTAINER(link, struct notice_node, link);
+    struct notice_node *node = CONTAINER(link, struct notice_node, link);
     if (node->is_allocated) free(node);
   }
 }
 
-void ps_core_free(struct ps_core* core) {
+void ps_core_free(struct ps_core *core) {
   assert(core != NULL);
   ps_core_stop(core);
   for (uint32_t i = 0; core->reactors != NULL && i < core->config.reactor_count; i++)

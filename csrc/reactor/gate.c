@@ -6,27 +6,27 @@
 
 #include "internal.h"
 
-static bool overlaps(const struct command* one, const struct command* other) {
+static bool overlaps(const struct command *one, const struct command *other) {
   return one->gate_offset < other->gate_offset + other->gate_length &&
          other->gate_offset < one->gate_offset + one->gate_length;
 }
 
-static uint32_t count_blockers(const struct command* command) {
+static uint32_t count_blockers(const struct command *command) {
   uint32_t blockers = 0;
-  const struct link* active = &command->volume->active;
-  for (const struct link* link = active->next; link != active; link = link->next)
+  const struct link *active = &command->volume->active;
+  for (const struct link *link = active->next; link != active; link = link->next)
     if (overlaps(command, CONTAINER(link, struct command, active))) blockers++;
   return blockers;
 }
 
-static void enter(struct command* command) {
+static void enter(struct command *command) {
   list_append(&command->volume->active, &command->active);
   command->is_gated = true;
 }
 
 /* True once the command may go on. Call again after waking when it was false. */
-bool gate_enter(struct command* command, bool exclusive) {
-  struct volume* volume = command->volume;
+bool gate_enter(struct command *command, bool exclusive) {
+  struct volume *volume = command->volume;
   assert(volume != NULL && command->gate_length > 0);
   if (command->is_gated) return volume->exclusive != command || volume->exclusive_blockers == 0;
   if (link_is_in(&command->active)) return false;
@@ -42,17 +42,17 @@ bool gate_enter(struct command* command, bool exclusive) {
   return !exclusive || volume->exclusive_blockers == 0;
 }
 
-static void wake_gated(struct reactor* reactor, struct volume* volume) {
+static void wake_gated(struct reactor *reactor, struct volume *volume) {
   while (!list_is_empty(&volume->gated)) {
-    struct link* link = volume->gated.next;
+    struct link *link = volume->gated.next;
     list_remove(link);
     wake_task(reactor, &CONTAINER(link, struct command, active)->task);
   }
 }
 
-void gate_leave(struct command* command) {
-  struct volume* volume = command->volume;
-  struct reactor* reactor = command->connection->reactor;
+void gate_leave(struct command *command) {
+  struct volume *volume = command->volume;
+  struct reactor *reactor = command->connection->reactor;
   if (!link_is_in(&command->active)) return;
   list_remove(&command->active);
   if (!command->is_gated) return;

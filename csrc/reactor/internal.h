@@ -40,28 +40,28 @@ struct link {
   struct link *next, *previous;
 };
 
-static inline void list_init(struct link* list) { list->next = list->previous = list; }
-static inline bool list_is_empty(const struct link* list) { return list->next == list; }
-static inline bool link_is_in(const struct link* link) { return link->next != NULL; }
-static inline void list_append(struct link* list, struct link* link) {
+static inline void list_init(struct link *list) { list->next = list->previous = list; }
+static inline bool list_is_empty(const struct link *list) { return list->next == list; }
+static inline bool link_is_in(const struct link *link) { return link->next != NULL; }
+static inline void list_append(struct link *list, struct link *link) {
   link->previous = list->previous;
   link->next = list;
   list->previous->next = link;
   list->previous = link;
 }
-static inline void list_remove(struct link* link) {
+static inline void list_remove(struct link *link) {
   link->previous->next = link->next;
   link->next->previous = link->previous;
   link->next = link->previous = NULL;
 }
-#define CONTAINER(pointer, type, member) ((type*)((char*)(pointer) - offsetof(type, member)))
+#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 
 /* ---- tasks: what the tier or a gate may wake ---- */
 
 /* First member of whatever waits. `run` is called in the thread of reactor waiter.owner. */
 struct task {
   struct ps_tier_waiter waiter;
-  void (*run)(struct reactor* reactor, struct task* task);
+  void (*run)(struct reactor *reactor, struct task *task);
   struct link ready; /* in the ready list of its reactor */
   bool is_posted;    /* in the mailbox of its reactor; under the mailbox's lock */
 };
@@ -102,11 +102,11 @@ struct message {
   uint16_t cid;
   uint32_t dw0, dw1;
   uint64_t size;
-  struct volume* volume;
-  struct connection* opened;   /* ADOPT */
-  struct ps_core_stats* stats; /* STATS: where to */
+  struct volume *volume;
+  struct connection *opened;   /* ADOPT */
+  struct ps_core_stats *stats; /* STATS: where to */
   struct ps_queue_config queue;
-  struct reply* reply;
+  struct reply *reply;
   uint32_t length;
   uint8_t data[];
 };
@@ -119,7 +119,7 @@ struct reply {
 struct mailbox {
   pthread_mutex_t lock;
   struct link messages;
-  struct ps_tier_waiter* woken; /* a stack by waiter->next */
+  struct ps_tier_waiter *woken; /* a stack by waiter->next */
   int event_fd;
   bool is_signalled;
 };
@@ -130,17 +130,17 @@ struct mailbox {
 struct media_op {
   struct ps_sched_item item;
   struct ps_media_request request;
-  struct volume* volume;
-  struct task* owner; /* a command's own operation (zero), or NULL: the tier's */
-  struct media_op* next;
+  struct volume *volume;
+  struct task *owner; /* a command's own operation (zero), or NULL: the tier's */
+  struct media_op *next;
   uint32_t ticket;
 };
 
 struct volume {
-  struct ps_core* core;
-  struct ps_media* media;
-  struct ps_sched* sched;
-  struct reactor* reactor; /* owns the medium */
+  struct ps_core *core;
+  struct ps_media *media;
+  struct ps_sched *sched;
+  struct reactor *reactor; /* owns the medium */
   struct ps_media_limits limits;
   uint32_t number;
   uint32_t block_size;
@@ -149,12 +149,12 @@ struct volume {
   bool write_through, read_only, is_started;
   /* Set by the control thread, cleared by the owner. A dead one is never used again. */
   _Atomic bool is_open, is_dead;
-  struct media_op* incoming; /* from other reactors, a stack */
+  struct media_op *incoming; /* from other reactors, a stack */
 
   /* The gate: commands on ranges, and the one that wants its range alone. */
   struct link active;
   struct link gated;
-  struct command* exclusive;
+  struct command *exclusive;
   uint32_t exclusive_blockers;
 
   struct ps_volume_stats stats;
@@ -162,17 +162,17 @@ struct volume {
   uint32_t dsm_count;
   uint16_t dsm_set;
 
-  struct volume_task* task; /* the flush or close under way */
+  struct volume_task *task; /* the flush or close under way */
 };
 
 /* A flush or close of a volume that the control plane asked for. */
 struct volume_task {
   struct task task;
-  struct volume* volume;
+  struct volume *volume;
   uint32_t cookie;
   int error;
   bool is_close, abandon, is_flushed;
-  struct volume_task* next;
+  struct volume_task *next;
 };
 
 /* ---- connections and commands ---- */
@@ -180,12 +180,12 @@ struct volume_task {
 /* A command of an I/O queue while it runs. `step` is called again after each wait. */
 struct command {
   struct task task;
-  struct connection* connection;
-  struct volume* volume;
-  enum step (*step)(struct command* command);
+  struct connection *connection;
+  struct volume *volume;
+  enum step (*step)(struct command *command);
   struct link active;       /* in volume->active or volume->gated */
   struct link receive_wait; /* in core->receive_waiters */
-  struct command* mate;     /* the other of a fused pair */
+  struct command *mate;     /* the other of a fused pair */
   uint64_t started_ns;
   uint64_t offset; /* bytes into the volume */
   uint64_t gate_offset, gate_length;
@@ -208,9 +208,9 @@ struct command {
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
       orphaned, responded, counts_receive, flushing, filling;
   uint8_t sqe[64];
-  uint32_t* fresh;   /* frames that host data goes to, or is made in */
-  uint32_t* pins;    /* frames pinned for reading */
-  struct iovec* iov; /* one per extent */
+  uint32_t *fresh;   /* frames that host data goes to, or is made in */
+  uint32_t *pins;    /* frames pinned for reading */
+  struct iovec *iov; /* one per extent */
 };
 
 enum step { STEP_WAIT, STEP_DONE };
@@ -218,10 +218,10 @@ enum step { STEP_WAIT, STEP_DONE };
 /* An admin or fabrics command that is with the control plane. */
 struct admin_command {
   struct notice_node node;
-  uint8_t* data;
+  uint8_t *data;
   struct iovec iov;
   uint32_t length;
-  uint8_t* answer;
+  uint8_t *answer;
   struct iovec answer_iov;
   bool is_used;
 };
@@ -229,8 +229,8 @@ struct admin_command {
 enum connection_state { CONNECTION_OPEN, CONNECTION_ENDING, CONNECTION_CLOSED };
 
 struct connection {
-  struct reactor* reactor;
-  struct ps_engine* engine;
+  struct reactor *reactor;
+  struct ps_engine *engine;
   int fd;
   uint32_t id;
   enum connection_state state;
@@ -247,19 +247,19 @@ struct connection {
   uint32_t orphans;
   struct ps_engine_event held; /* the COMMAND whose in-capsule data has no room yet */
   bool has_held;
-  struct command* fused_first;
-  struct admin_command* admin; /* slot_count */
-  uint8_t* commands;           /* slot_count * core->command_size, mapped at bind */
+  struct command *fused_first;
+  struct admin_command *admin; /* slot_count */
+  uint8_t *commands;           /* slot_count * core->command_size, mapped at bind */
   struct notice_node closed;
   _Atomic uint64_t last_command_ns, bytes_in, bytes_out, command_count;
   _Atomic uint32_t in_flight, digests;
-  uint8_t* receive_buffer;
+  uint8_t *receive_buffer;
 };
 
 /* ---- reactors ---- */
 
 struct reactor {
-  struct ps_core* core;
+  struct ps_core *core;
   uint32_t number;
   pthread_t thread;
   bool has_thread, stop;
@@ -268,12 +268,12 @@ struct reactor {
   struct mailbox mailbox;
   struct link connections, ready, output, starved;
   struct link tasks;                      /* woken, of this reactor */
-  struct connection** by_index;           /* max_connections */
-  struct volume* volumes[PS_MAX_VOLUMES]; /* that it owns */
+  struct connection **by_index;           /* max_connections */
+  struct volume *volumes[PS_MAX_VOLUMES]; /* that it owns */
   uint32_t volume_count;
   uint64_t next_second_ns;
   bool tier_changed;              /* actions or wakes may wait in the tier */
-  struct media_op* _Atomic ended; /* media operations that ended, from any thread */
+  struct media_op *_Atomic ended; /* media operations that ended, from any thread */
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
   struct ps_core_stats stats;
   struct iovec iov[SEND_IOVECS];
@@ -281,26 +281,26 @@ struct reactor {
 
 struct ps_core {
   struct ps_core_config config;
-  struct reactor* reactors;
+  struct reactor *reactors;
   bool is_started;
 
   pthread_mutex_t lock; /* tier, volumes, maps, media_op pool */
-  struct ps_tier* tier;
-  uint8_t* frames;
+  struct ps_tier *tier;
+  uint8_t *frames;
   size_t frames_size;
   uint32_t frame_count;
-  struct volume* volumes; /* PS_MAX_VOLUMES */
-  struct namespace_map* maps;
-  struct media_op* ops;
-  struct media_op* free_ops;
+  struct volume *volumes; /* PS_MAX_VOLUMES */
+  struct namespace_map *maps;
+  struct media_op *ops;
+  struct media_op *free_ops;
   uint32_t receive_frames, receive_limit; /* frames of writes that wait for host data */
   struct link receive_waiters;
 
   size_t command_size;
   uint32_t segments; /* extents of a command at most */
 
-  struct connection** connections; /* max_connections */
-  uint16_t* generations;
+  struct connection **connections; /* max_connections */
+  uint16_t *generations;
   uint32_t connection_count;
   uint64_t connections_refused;
   _Atomic int32_t admin_buffers; /* left */
@@ -315,155 +315,155 @@ struct ps_core {
 };
 
 struct namespace_slot {
-  struct volume* volume;
+  struct volume *volume;
   uint32_t users;
   bool is_unmapping;
   uint32_t cookie;
 };
 
 struct namespace_map {
-  struct namespace_slot* slots; /* PS_MAX_NSID + 1, made on first use */
+  struct namespace_slot *slots; /* PS_MAX_NSID + 1, made on first use */
 };
 
-static inline void core_lock(struct ps_core* core) { pthread_mutex_lock(&core->lock); }
-static inline void core_unlock(struct ps_core* core) { pthread_mutex_unlock(&core->lock); }
-static inline uint8_t* frame_bytes(const struct ps_core* core, uint32_t frame) {
+static inline void core_lock(struct ps_core *core) { pthread_mutex_lock(&core->lock); }
+static inline void core_unlock(struct ps_core *core) { pthread_mutex_unlock(&core->lock); }
+static inline uint8_t *frame_bytes(const struct ps_core *core, uint32_t frame) {
   return core->frames + (size_t)frame * core->config.slot_size;
 }
-static inline struct command* command_at(const struct connection* connection, uint32_t slot) {
-  return (struct command*)(connection->commands +
-                           (size_t)slot * connection->reactor->core->command_size);
+static inline struct command *command_at(const struct connection *connection, uint32_t slot) {
+  return (struct command *)(connection->commands +
+                            (size_t)slot * connection->reactor->core->command_size);
 }
 uint64_t monotonic_ns(void);
 
 /* notice.c */
-void notice_init(struct ps_core* core);
-void notice_post(struct ps_core* core, struct notice_node* node);
-void notice_send(struct ps_core* core, const struct ps_notice* notice);
-void notice_io_error(struct ps_core* core, const struct ps_notice* notice);
-void notice_release(struct ps_core* core);
+void notice_init(struct ps_core *core);
+void notice_post(struct ps_core *core, struct notice_node *node);
+void notice_send(struct ps_core *core, const struct ps_notice *notice);
+void notice_io_error(struct ps_core *core, const struct ps_notice *notice);
+void notice_release(struct ps_core *core);
 
 /* mailbox.c */
-int mailbox_init(struct mailbox* mailbox);
-void mailbox_end(struct mailbox* mailbox);
-void mailbox_post(struct mailbox* mailbox, struct message* message);
-void mailbox_wake(struct mailbox* mailbox, struct task* task);
-void mailbox_forget(struct mailbox* mailbox, struct task* task);
-void mailbox_signal(struct mailbox* mailbox);
-void mailbox_drain(struct reactor* reactor);
+int mailbox_init(struct mailbox *mailbox);
+void mailbox_end(struct mailbox *mailbox);
+void mailbox_post(struct mailbox *mailbox, struct message *message);
+void mailbox_wake(struct mailbox *mailbox, struct task *task);
+void mailbox_forget(struct mailbox *mailbox, struct task *task);
+void mailbox_signal(struct mailbox *mailbox);
+void mailbox_drain(struct reactor *reactor);
 
 /* message.c */
-void message_handle(struct reactor* reactor, struct message* message);
+void message_handle(struct reactor *reactor, struct message *message);
 
 /* reactor.c */
-void* reactor_main(void* argument);
-void task_ready(struct reactor* reactor, struct task* task);
-int reactor_watch(struct reactor* reactor, int fd, void* tag, uint32_t events);
+void *reactor_main(void *argument);
+void task_ready(struct reactor *reactor, struct task *task);
+int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events);
 
-struct reactor* reactor_current(void);
-int volume_watch(struct reactor* reactor, struct volume* volume, int fd);
+struct reactor *reactor_current(void);
+int volume_watch(struct reactor *reactor, struct volume *volume, int fd);
 
 /* pump.c */
-void pump(struct reactor* reactor);
-void wake_task(struct reactor* reactor, struct task* task);
-void signal_others(struct reactor* reactor);
-void volume_start_ops(struct reactor* reactor, struct volume* volume);
-void volume_take_incoming(struct reactor* reactor, struct volume* volume);
-void media_ended(struct reactor* reactor);
-bool command_media(struct command* command, uint32_t kind, uint64_t offset, uint32_t length);
+void pump(struct reactor *reactor);
+void wake_task(struct reactor *reactor, struct task *task);
+void signal_others(struct reactor *reactor);
+void volume_start_ops(struct reactor *reactor, struct volume *volume);
+void volume_take_incoming(struct reactor *reactor, struct volume *volume);
+void media_ended(struct reactor *reactor);
+bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length);
 
 /* volume.c */
-int volume_start(struct reactor* reactor, struct volume* volume);
-int volume_resize(struct reactor* reactor, struct volume* volume, uint64_t size);
-void volume_abandon(struct reactor* reactor, struct volume* volume);
-void volume_task_start(struct reactor* reactor, struct message* message);
-void volume_retry_closing(struct reactor* reactor);
-void namespace_leave(struct ps_core* core, uint32_t subsystem, uint32_t nsid);
-struct volume* namespace_enter(struct ps_core* core, uint32_t subsystem, uint32_t nsid);
+int volume_start(struct reactor *reactor, struct volume *volume);
+int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size);
+void volume_abandon(struct reactor *reactor, struct volume *volume);
+void volume_task_start(struct reactor *reactor, struct message *message);
+void volume_retry_closing(struct reactor *reactor);
+void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
+struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
 
 /* gate.c: with the lock held */
-bool gate_enter(struct command* command, bool exclusive);
-void gate_leave(struct command* command);
+bool gate_enter(struct command *command, bool exclusive);
+void gate_leave(struct command *command);
 
 /* connection.c */
-struct connection* connection_new(struct ps_core* core, int fd, uint32_t id,
-                                  struct reactor* reactor);
-void connection_free(struct connection* connection);
-void connection_open(struct reactor* reactor, struct connection* connection);
-bool connection_bind(struct connection* connection, const struct ps_queue_config* queue);
-void connection_receive(struct connection* connection);
-void connection_send(struct connection* connection);
-void connection_resume(struct connection* connection);
-void connection_wants_output(struct connection* connection);
-void connection_end(struct connection* connection);
-void connection_end_commands(struct connection* connection);
-void connection_close(struct connection* connection);
-void connection_finish(struct connection* connection);
-void connection_check_quiet(struct connection* connection);
-void connection_check_time(struct connection* connection, uint64_t handshake_timeout_ns);
-void connection_abandon(struct connection* connection);
+struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
+                                  struct reactor *reactor);
+void connection_free(struct connection *connection);
+void connection_open(struct reactor *reactor, struct connection *connection);
+bool connection_bind(struct connection *connection, const struct ps_queue_config *queue);
+void connection_receive(struct connection *connection);
+void connection_send(struct connection *connection);
+void connection_resume(struct connection *connection);
+void connection_wants_output(struct connection *connection);
+void connection_end(struct connection *connection);
+void connection_end_commands(struct connection *connection);
+void connection_close(struct connection *connection);
+void connection_finish(struct connection *connection);
+void connection_check_quiet(struct connection *connection);
+void connection_check_time(struct connection *connection, uint64_t handshake_timeout_ns);
+void connection_abandon(struct connection *connection);
 
 /* admin.c */
-bool admin_start(struct connection* connection, const struct ps_engine_event* event);
-void admin_data(struct connection* connection, const struct ps_engine_event* event);
-void admin_answer(struct connection* connection, const struct message* message);
-void admin_sent(struct connection* connection, uint32_t slot);
-void admin_free(struct connection* connection);
+bool admin_start(struct connection *connection, const struct ps_engine_event *event);
+void admin_data(struct connection *connection, const struct ps_engine_event *event);
+void admin_answer(struct connection *connection, const struct message *message);
+void admin_sent(struct connection *connection, uint32_t slot);
+void admin_free(struct connection *connection);
 
 /* command.c */
-void command_prepare(struct connection* connection, uint32_t slot);
-void command_start(struct connection* connection, const struct ps_engine_event* event);
-void command_data(struct connection* connection, const struct ps_engine_event* event);
-void command_sent(struct connection* connection, uint32_t slot);
-void command_run(struct reactor* reactor, struct task* task);
-bool command_abort(struct connection* connection, uint32_t slot);
-void break_pair(struct connection* connection);
-void command_end_all(struct connection* connection);
-void command_media_ended(struct reactor* reactor, struct command* command, int32_t error);
-void receive_data(struct command* command, uint32_t iov_count, uint32_t length);
+void command_prepare(struct connection *connection, uint32_t slot);
+void command_start(struct connection *connection, const struct ps_engine_event *event);
+void command_data(struct connection *connection, const struct ps_engine_event *event);
+void command_sent(struct connection *connection, uint32_t slot);
+void command_run(struct reactor *reactor, struct task *task);
+bool command_abort(struct connection *connection, uint32_t slot);
+void break_pair(struct connection *connection);
+void command_end_all(struct connection *connection);
+void command_media_ended(struct reactor *reactor, struct command *command, int32_t error);
+void receive_data(struct command *command, uint32_t iov_count, uint32_t length);
 
 /* rw.c: with the lock held */
-bool settle(struct command* command);
+bool settle(struct command *command);
 
 /* range.c: with the lock held */
-bool clear_range(struct command* command, uint64_t offset, uint64_t length);
+bool clear_range(struct command *command, uint64_t offset, uint64_t length);
 
 /* parse.c: 0, or the status to end the command with */
-uint16_t command_parse(struct command* command, const struct ps_engine_event* event);
+uint16_t command_parse(struct command *command, const struct ps_engine_event *event);
 
 /* transfer.c: with the lock held */
-uint32_t segment_count(const struct command* command);
-void fail(struct command* command, int32_t error, bool is_write);
-void leave_receive(struct command* command);
-bool reserve_frames(struct command* command, uint32_t reserve);
-bool take_frames(struct command* command, uint32_t fresh, uint32_t reserve);
-bool receive_fresh(struct command* command, uint32_t reserve);
-bool receive_parameters(struct command* command, uint32_t reserve);
-bool publish_fresh(struct command* command, struct command* source);
-bool make_durable(struct command* command, uint64_t offset, uint64_t length, bool sync);
-bool pin_range(struct command* command);
-uint32_t pinned_iov(struct command* command);
-void drop_pins(struct command* command);
-void drop_fresh(struct command* command);
-void drop_all(struct command* command);
+uint32_t segment_count(const struct command *command);
+void fail(struct command *command, int32_t error, bool is_write);
+void leave_receive(struct command *command);
+bool reserve_frames(struct command *command, uint32_t reserve);
+bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve);
+bool receive_fresh(struct command *command, uint32_t reserve);
+bool receive_parameters(struct command *command, uint32_t reserve);
+bool publish_fresh(struct command *command, struct command *source);
+bool make_durable(struct command *command, uint64_t offset, uint64_t length, bool sync);
+bool pin_range(struct command *command);
+uint32_t pinned_iov(struct command *command);
+void drop_pins(struct command *command);
+void drop_fresh(struct command *command);
+void drop_all(struct command *command);
 
 /* The execute functions, one file each. */
-enum step read_step(struct command* command);
-enum step write_step(struct command* command);
-enum step flush_step(struct command* command);
-enum step compare_step(struct command* command);
-enum step fused_write_step(struct command* command);
-enum step zeroes_step(struct command* command);
-enum step verify_step(struct command* command);
-enum step dsm_step(struct command* command);
-enum step copy_step(struct command* command);
+enum step read_step(struct command *command);
+enum step write_step(struct command *command);
+enum step flush_step(struct command *command);
+enum step compare_step(struct command *command);
+enum step fused_write_step(struct command *command);
+enum step zeroes_step(struct command *command);
+enum step verify_step(struct command *command);
+enum step dsm_step(struct command *command);
+enum step copy_step(struct command *command);
 
 /* little-endian fields of an SQE */
-static inline uint16_t le16(const uint8_t* bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
-static inline uint32_t le32(const uint8_t* bytes) {
+static inline uint16_t le16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
+static inline uint32_t le32(const uint8_t *bytes) {
   return (uint32_t)le16(bytes) | (uint32_t)le16(bytes + 2) << 16;
 }
-static inline uint64_t le64(const uint8_t* bytes) {
+static inline uint64_t le64(const uint8_t *bytes) {
   return le32(bytes) | (uint64_t)le32(bytes + 4) << 32;
 }
 

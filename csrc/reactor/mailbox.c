@@ -7,7 +7,7 @@
 
 #include "internal.h"
 
-int mailbox_init(struct mailbox* mailbox) {
+int mailbox_init(struct mailbox *mailbox) {
   assert(mailbox != NULL);
   mailbox->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (mailbox->event_fd < 0) return -errno;
@@ -18,10 +18,10 @@ int mailbox_init(struct mailbox* mailbox) {
   return 0;
 }
 
-void mailbox_end(struct mailbox* mailbox) {
+void mailbox_end(struct mailbox *mailbox) {
   assert(mailbox != NULL && mailbox->event_fd >= 0);
   while (!list_is_empty(&mailbox->messages)) {
-    struct message* message = CONTAINER(mailbox->messages.next, struct message, link);
+    struct message *message = CONTAINER(mailbox->messages.next, struct message, link);
     list_remove(&message->link);
     free(message);
   }
@@ -29,13 +29,13 @@ void mailbox_end(struct mailbox* mailbox) {
   pthread_mutex_destroy(&mailbox->lock);
 }
 
-static void signal_event(struct mailbox* mailbox) {
+static void signal_event(struct mailbox *mailbox) {
   const uint64_t one = 1;
   ssize_t ignored = write(mailbox->event_fd, &one, sizeof one);
   (void)ignored;
 }
 
-void mailbox_signal(struct mailbox* mailbox) {
+void mailbox_signal(struct mailbox *mailbox) {
   assert(mailbox != NULL);
   pthread_mutex_lock(&mailbox->lock);
   bool must_signal = !mailbox->is_signalled;
@@ -45,7 +45,7 @@ void mailbox_signal(struct mailbox* mailbox) {
 }
 
 /* The message is the mailbox's from here on. */
-void mailbox_post(struct mailbox* mailbox, struct message* message) {
+void mailbox_post(struct mailbox *mailbox, struct message *message) {
   assert(mailbox != NULL && message != NULL);
   pthread_mutex_lock(&mailbox->lock);
   list_append(&mailbox->messages, &message->link);
@@ -57,7 +57,7 @@ void mailbox_post(struct mailbox* mailbox, struct message* message) {
 
 /* The task is in no queue of the tier any more. No signal: see signal_others in pump.c. A task that
  * is here already stays here once. */
-void mailbox_wake(struct mailbox* mailbox, struct task* task) {
+void mailbox_wake(struct mailbox *mailbox, struct task *task) {
   assert(mailbox != NULL && task != NULL);
   pthread_mutex_lock(&mailbox->lock);
   if (!task->is_posted) {
@@ -69,10 +69,10 @@ void mailbox_wake(struct mailbox* mailbox, struct task* task) {
 }
 
 /* A task that ends: it may have been woken without having been run. */
-void mailbox_forget(struct mailbox* mailbox, struct task* task) {
+void mailbox_forget(struct mailbox *mailbox, struct task *task) {
   assert(mailbox != NULL && task != NULL);
   pthread_mutex_lock(&mailbox->lock);
-  struct ps_tier_waiter** place = &mailbox->woken;
+  struct ps_tier_waiter **place = &mailbox->woken;
   while (task->is_posted && *place != NULL && *place != &task->waiter) place = &(*place)->next;
   if (task->is_posted && *place != NULL) *place = task->waiter.next;
   task->is_posted = false;
@@ -80,28 +80,28 @@ void mailbox_forget(struct mailbox* mailbox, struct task* task) {
 }
 
 /* Empty the mailbox: the woken become ready tasks, the messages are carried out in order. */
-void mailbox_drain(struct reactor* reactor) {
+void mailbox_drain(struct reactor *reactor) {
   assert(reactor != NULL);
-  struct mailbox* mailbox = &reactor->mailbox;
+  struct mailbox *mailbox = &reactor->mailbox;
   struct link messages;
   list_init(&messages);
   pthread_mutex_lock(&mailbox->lock);
   while (mailbox->woken != NULL) {
-    struct task* task = CONTAINER(mailbox->woken, struct task, waiter);
+    struct task *task = CONTAINER(mailbox->woken, struct task, waiter);
     mailbox->woken = task->waiter.next;
     task->waiter.next = NULL;
     task->is_posted = false;
     task_ready(reactor, task);
   }
   while (!list_is_empty(&mailbox->messages)) {
-    struct link* link = mailbox->messages.next;
+    struct link *link = mailbox->messages.next;
     list_remove(link);
     list_append(&messages, link);
   }
   mailbox->is_signalled = false;
   pthread_mutex_unlock(&mailbox->lock);
   while (!list_is_empty(&messages)) {
-    struct message* message = CONTAINER(messages.next, struct message, link);
+    struct message *message = CONTAINER(messages.next, struct message, link);
     list_remove(&message->link);
     message_handle(reactor, message);
     free(message);

@@ -5,20 +5,20 @@
 #include "internal.h"
 
 /* The connection a message is for, or NULL when it is gone or going. */
-static struct connection* find(struct reactor* reactor, uint32_t id) {
-  struct connection* connection = reactor->by_index[(id & 0xffff) - 1];
+static struct connection *find(struct reactor *reactor, uint32_t id) {
+  struct connection *connection = reactor->by_index[(id & 0xffff) - 1];
   if (connection == NULL || connection->id != id) return NULL;
   return connection->state == CONNECTION_OPEN ? connection : NULL;
 }
 
-static void reply(struct message* message, int result) {
+static void reply(struct message *message, int result) {
   assert(message->reply != NULL);
   message->reply->result = result;
   sem_post(&message->reply->done);
 }
 
-static void abort_command(struct reactor* reactor, struct connection* connection,
-                          const struct message* message) {
+static void abort_command(struct reactor *reactor, struct connection *connection,
+                          const struct message *message) {
   int32_t slot = -1;
   if (connection != NULL && connection->queue.qid != 0)
     slot = ps_engine_find(connection->engine, message->cid);
@@ -29,13 +29,13 @@ static void abort_command(struct reactor* reactor, struct connection* connection
                                                  .result = ended ? 1 : 0});
 }
 
-static void quiesce(struct connection* connection, const struct message* message) {
+static void quiesce(struct connection *connection, const struct message *message) {
   connection->wants_quiet = true;
   connection->quiet_cookie = message->cookie;
   connection_check_quiet(connection);
 }
 
-static void for_connection(struct connection* connection, const struct message* message) {
+static void for_connection(struct connection *connection, const struct message *message) {
   switch (message->kind) {
     case MESSAGE_BIND:
       if (!connection_bind(connection, &message->queue)) connection_end(connection);
@@ -62,9 +62,9 @@ static void for_connection(struct connection* connection, const struct message* 
   }
 }
 
-void message_handle(struct reactor* reactor, struct message* message) {
+void message_handle(struct reactor *reactor, struct message *message) {
   assert(reactor != NULL && message != NULL);
-  struct connection* connection;
+  struct connection *connection;
   switch (message->kind) {
     case MESSAGE_ADOPT:
       connection_open(reactor, message->opened);

@@ -6,13 +6,13 @@
 
 #include "internal.h"
 
-void notice_init(struct ps_core* core) {
+void notice_init(struct ps_core *core) {
   pthread_mutex_init(&core->notice_lock, NULL);
   list_init(&core->notices);
   list_init(&core->consumed);
 }
 
-static void wake_control(struct ps_core* core) {
+static void wake_control(struct ps_core *core) {
   const uint64_t one = 1;
   /* A full counter is readable all the same, so a failed write loses nothing. */
   ssize_t ignored = write(core->wake_fd, &one, sizeof one);
@@ -20,7 +20,7 @@ static void wake_control(struct ps_core* core) {
 }
 
 /* The node belongs to the queue until the control thread took it. */
-void notice_post(struct ps_core* core, struct notice_node* node) {
+void notice_post(struct ps_core *core, struct notice_node *node) {
   assert(core != NULL && node != NULL);
   assert(node->notice.kind != 0);
   pthread_mutex_lock(&core->notice_lock);
@@ -31,9 +31,9 @@ void notice_post(struct ps_core* core, struct notice_node* node) {
 }
 
 /* A notice that stands in no longer-lived structure: control-path only, so it may allocate. */
-void notice_send(struct ps_core* core, const struct ps_notice* notice) {
+void notice_send(struct ps_core *core, const struct ps_notice *notice) {
   assert(core != NULL && notice != NULL);
-  struct notice_node* node = calloc(1, sizeof *node);
+  struct notice_node *node = calloc(1, sizeof *node);
   if (node == NULL) abort(); /* Forty bytes on the control path: nothing sensible is left to do. */
   node->notice = *notice;
   node->is_allocated = true;
@@ -41,7 +41,7 @@ void notice_send(struct ps_core* core, const struct ps_notice* notice) {
 }
 
 /* Data path: a bounded ring, the newest is dropped when the control thread is behind. */
-void notice_io_error(struct ps_core* core, const struct ps_notice* notice) {
+void notice_io_error(struct ps_core *core, const struct ps_notice *notice) {
   assert(core != NULL && notice->kind == PS_NOTICE_IO_ERROR);
   bool was_empty = false;
   pthread_mutex_lock(&core->notice_lock);
@@ -58,12 +58,12 @@ void notice_io_error(struct ps_core* core, const struct ps_notice* notice) {
 
 /* Free what the control thread has seen in its previous batch: until now it could still read the
  * data of a COMMAND whose connection was reported CLOSED right after it. */
-void notice_release(struct ps_core* core) {
+void notice_release(struct ps_core *core) {
   assert(core != NULL);
   while (!list_is_empty(&core->consumed)) {
-    struct link* link = core->consumed.next;
+    struct link *link = core->consumed.next;
     list_remove(link);
-    struct notice_node* node = CONTAINER(link, struct notice_node, link);
+    struct notice_node *node = CONTAINER(link, struct notice_node, link);
     if (node->is_allocated)
       free(node);
     else
@@ -72,9 +72,9 @@ void notice_release(struct ps_core* core) {
 }
 
 /* Take one notice; true when there was one. */
-static bool take(struct ps_core* core, struct ps_notice* notice) {
+static bool take(struct ps_core *core, struct ps_notice *notice) {
   pthread_mutex_lock(&core->notice_lock);
-  struct notice_node* node = NULL;
+  struct notice_node *node = NULL;
   bool found = true;
   if (core->error_count > 0) {
     *notice = core->error_notices[core->error_head];
@@ -90,7 +90,7 @@ static bool take(struct ps_core* core, struct ps_notice* notice) {
   pthread_mutex_unlock(&core->notice_lock);
   if (node == NULL) return found;
   if (notice->kind == PS_NOTICE_CLOSED) {
-    struct connection* connection = CONTAINER(node, struct connection, closed);
+    struct connection *connection = CONTAINER(node, struct connection, closed);
     core->connections[(connection->id & 0xffff) - 1] = NULL;
     core->connection_count--;
     list_append(&core->consumed, &node->link);
@@ -100,7 +100,7 @@ static bool take(struct ps_core* core, struct ps_notice* notice) {
   return true;
 }
 
-int ps_core_notices(struct ps_core* core, struct ps_notice* notices, int most) {
+int ps_core_notices(struct ps_core *core, struct ps_notice *notices, int most) {
   assert(core != NULL && notices != NULL);
   assert(most > 0);
   uint64_t count;
@@ -113,7 +113,7 @@ int ps_core_notices(struct ps_core* core, struct ps_notice* notices, int most) {
   return taken;
 }
 
-int ps_core_wake_fd(struct ps_core* core) {
+int ps_core_wake_fd(struct ps_core *core) {
   assert(core != NULL && core->wake_fd >= 0);
   return core->wake_fd;
 }

@@ -27,7 +27,7 @@ enum {
 enum data { DATA_NONE, DATA_TO_HOST, DATA_FROM_HOST, DATA_PARAMETERS };
 
 struct description {
-  enum step (*step)(struct command* command);
+  enum step (*step)(struct command *command);
   enum data data;
   bool has_range, writes;
 };
@@ -43,14 +43,14 @@ static const struct description descriptions[] = {
     [PS_OP_COPY] = {copy_step, DATA_PARAMETERS, false, true},
 };
 
-static const struct description* describe(uint8_t opcode) {
+static const struct description *describe(uint8_t opcode) {
   if (opcode >= sizeof descriptions / sizeof *descriptions) return NULL;
   return descriptions[opcode].step != NULL ? &descriptions[opcode] : NULL;
 }
 
 /* LBA and length in blocks (NVM 1.0: SLBA in CDW10 and 11, NLB 0-based in CDW12). */
-static uint16_t parse_range(struct command* command, bool has_data) {
-  const struct volume* volume = command->volume;
+static uint16_t parse_range(struct command *command, bool has_data) {
+  const struct volume *volume = command->volume;
   uint64_t slba = le64(command->sqe + SQE_CDW10);
   uint64_t count = (uint64_t)le16(command->sqe + SQE_CDW12) + 1;
   uint64_t blocks = volume->size >> volume->block_shift;
@@ -67,7 +67,7 @@ static uint16_t parse_range(struct command* command, bool has_data) {
 }
 
 /* The SGL (Base 2.0, 4.1.2; TCP 1.0, 3.3.1): only the two kinds a TCP host may use here. */
-static uint16_t parse_sgl(struct command* command, const struct ps_engine_event* event,
+static uint16_t parse_sgl(struct command *command, const struct ps_engine_event *event,
                           enum data data) {
   uint8_t type = command->sqe[SQE_SGL_TYPE];
   uint32_t length = le32(command->sqe + SQE_SGL_LENGTH);
@@ -87,7 +87,7 @@ static uint16_t parse_sgl(struct command* command, const struct ps_engine_event*
 }
 
 /* Fused pairs: Compare first, Write second; nothing else (Base 2.0, 3.4.2 and FUSES). */
-static uint16_t parse_fuse(const struct command* command) {
+static uint16_t parse_fuse(const struct command *command) {
   uint8_t fuse = command->sqe[SQE_FLAGS] & FUSE_MASK;
   uint8_t opcode = command->sqe[0];
   bool is_good =
@@ -95,8 +95,8 @@ static uint16_t parse_fuse(const struct command* command) {
   return is_good ? 0 : PS_SC_INVALID_FIELD | PS_DNR;
 }
 
-static uint16_t parse_namespace(struct command* command) {
-  struct connection* connection = command->connection;
+static uint16_t parse_namespace(struct command *command) {
+  struct connection *connection = command->connection;
   command->nsid = le32(command->sqe + SQE_NSID);
   if (command->nsid == 0xffffffff && command->sqe[0] == PS_OP_FLUSH) return 0;
   command->volume =
@@ -106,13 +106,13 @@ static uint16_t parse_namespace(struct command* command) {
 }
 
 /* Runs with the lock held. On failure after the namespace was found, it is left again. */
-uint16_t command_parse(struct command* command, const struct ps_engine_event* event) {
+uint16_t command_parse(struct command *command, const struct ps_engine_event *event) {
   assert(command != NULL && event != NULL);
   assert(command->volume == NULL);
-  const uint8_t* sqe = command->sqe;
+  const uint8_t *sqe = command->sqe;
   if (!command->connection->queue.enabled) return PS_SC_SEQUENCE_ERROR | PS_DNR;
   if ((sqe[SQE_FLAGS] & PSDT_MASK) != PSDT_SGL) return PS_SC_INVALID_FIELD | PS_DNR;
-  const struct description* description = describe(sqe[0]);
+  const struct description *description = describe(sqe[0]);
   if (description == NULL) return PS_SC_INVALID_OPCODE | PS_DNR;
   uint16_t status = parse_fuse(command);
   if (status == 0) status = parse_namespace(command);

@@ -9,8 +9,8 @@
 #include "internal.h"
 
 /* Hand `op` to the owner of its medium. The lock is held. */
-static void route_op(struct reactor* reactor, struct media_op* op) {
-  struct volume* volume = op->volume;
+static void route_op(struct reactor *reactor, struct media_op *op) {
+  struct volume *volume = op->volume;
   if (volume->reactor == reactor) {
     ps_sched_push(volume->sched, reactor->now_ns, &op->item);
     return;
@@ -21,7 +21,7 @@ static void route_op(struct reactor* reactor, struct media_op* op) {
 }
 
 /* Wake a task in its own reactor. The lock is held. */
-void wake_task(struct reactor* reactor, struct task* task) {
+void wake_task(struct reactor *reactor, struct task *task) {
   assert(reactor != NULL && task != NULL);
   uint32_t owner = task->waiter.owner;
   if (owner == reactor->number) {
@@ -33,23 +33,23 @@ void wake_task(struct reactor* reactor, struct task* task) {
   reactor->must_signal |= 1ull << owner;
 }
 
-static struct media_op* op_take(struct ps_core* core) {
-  struct media_op* op = core->free_ops;
+static struct media_op *op_take(struct ps_core *core) {
+  struct media_op *op = core->free_ops;
   if (op != NULL) core->free_ops = op->next;
   return op;
 }
 
-static void op_free(struct ps_core* core, struct media_op* op) {
+static void op_free(struct ps_core *core, struct media_op *op) {
   op->owner = NULL;
   op->volume = NULL;
   op->next = core->free_ops;
   core->free_ops = op;
 }
 
-static void op_ended(struct ps_media_request* request) {
-  struct media_op* op = request->owner;
-  struct reactor* reactor = op->volume->reactor;
-  struct media_op* head = atomic_load_explicit(&reactor->ended, memory_order_relaxed);
+static void op_ended(struct ps_media_request *request) {
+  struct media_op *op = request->owner;
+  struct reactor *reactor = op->volume->reactor;
+  struct media_op *head = atomic_load_explicit(&reactor->ended, memory_order_relaxed);
   do {
     op->next = head;
   } while (!atomic_compare_exchange_weak_explicit(&reactor->ended, &head, op, memory_order_release,
@@ -57,8 +57,8 @@ static void op_ended(struct ps_media_request* request) {
   if (reactor_current() != reactor) mailbox_signal(&reactor->mailbox);
 }
 
-static void op_fill(struct media_op* op, struct volume* volume, uint32_t kind, uint64_t offset,
-                    uint32_t length, uint8_t* buffer) {
+static void op_fill(struct media_op *op, struct volume *volume, uint32_t kind, uint64_t offset,
+                    uint32_t length, uint8_t *buffer) {
   op->volume = volume;
   op->item.offset = offset;
   op->item.length = length;
@@ -72,16 +72,16 @@ static void op_fill(struct media_op* op, struct volume* volume, uint32_t kind, u
   op->request.done = op_ended;
 }
 
-static void start_action(struct reactor* reactor, struct media_op* op,
-                         const struct ps_tier_action* action) {
-  struct ps_core* core = reactor->core;
+static void start_action(struct reactor *reactor, struct media_op *op,
+                         const struct ps_tier_action *action) {
+  struct ps_core *core = reactor->core;
   static const uint32_t kinds[] = {[PS_TIER_READ] = PS_MEDIA_READ,
                                    [PS_TIER_WRITE] = PS_MEDIA_WRITE,
                                    [PS_TIER_SYNC] = PS_MEDIA_SYNC};
   assert(action->op >= PS_TIER_READ && action->op <= PS_TIER_SYNC);
   uint32_t kind = kinds[action->op];
   if (kind == PS_MEDIA_READ && !action->demand) kind = PS_MEDIA_PREFETCH;
-  uint8_t* buffer = NULL;
+  uint8_t *buffer = NULL;
   if (kind != PS_MEDIA_SYNC) buffer = frame_bytes(core, action->frame) + action->frame_offset;
   op_fill(op, &core->volumes[action->volume], kind, action->offset, action->length, buffer);
   op->ticket = action->ticket;
@@ -90,18 +90,18 @@ static void start_action(struct reactor* reactor, struct media_op* op,
 }
 
 /* Move what the tier wants done, and whom it wakes, to where they belong. */
-static void move(struct reactor* reactor) {
-  struct ps_core* core = reactor->core;
+static void move(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
   struct ps_tier_action action;
   core_lock(core);
   while (core->free_ops != NULL && ps_tier_next_action(core->tier, reactor->now_ns, &action))
     start_action(reactor, op_take(core), &action);
-  for (struct ps_tier_waiter* waiter; (waiter = ps_tier_next_woken(core->tier)) != NULL;)
+  for (struct ps_tier_waiter *waiter; (waiter = ps_tier_next_woken(core->tier)) != NULL;)
     wake_task(reactor, CONTAINER(waiter, struct task, waiter));
   core_unlock(core);
 }
 
-void pump(struct reactor* reactor) {
+void pump(struct reactor *reactor) {
   /* The tier's own times (write-back by age) are the first reactor's to keep. */
   bool look = reactor->tier_changed || reactor->number == 0;
   reactor->tier_changed = false;
@@ -112,7 +112,7 @@ void pump(struct reactor* reactor) {
 }
 
 /* The mailboxes of reactors that were given something while the lock was held. */
-void signal_others(struct reactor* reactor) {
+void signal_others(struct reactor *reactor) {
   while (reactor->must_signal != 0) {
     uint32_t number = (uint32_t)__builtin_ctzll(reactor->must_signal);
     reactor->must_signal &= reactor->must_signal - 1;
@@ -121,15 +121,15 @@ void signal_others(struct reactor* reactor) {
 }
 
 /* Operations other reactors left for a medium of ours. */
-void volume_take_incoming(struct reactor* reactor, struct volume* volume) {
+void volume_take_incoming(struct reactor *reactor, struct volume *volume) {
   assert(volume->reactor == reactor);
   core_lock(reactor->core);
-  struct media_op* op = volume->incoming;
+  struct media_op *op = volume->incoming;
   volume->incoming = NULL;
   core_unlock(reactor->core);
-  struct media_op* ordered = NULL;
+  struct media_op *ordered = NULL;
   while (op != NULL) {
-    struct media_op* next = op->next;
+    struct media_op *next = op->next;
     op->next = ordered;
     ordered = op;
     op = next;
@@ -138,9 +138,9 @@ void volume_take_incoming(struct reactor* reactor, struct volume* volume) {
     ps_sched_push(volume->sched, reactor->now_ns, &ordered->item);
 }
 
-void volume_start_ops(struct reactor* reactor, struct volume* volume) {
+void volume_start_ops(struct reactor *reactor, struct volume *volume) {
   assert(volume->reactor == reactor);
-  struct ps_sched_item* item;
+  struct ps_sched_item *item;
   bool any = false;
   while ((item = ps_sched_pop(volume->sched, reactor->now_ns)) != NULL) {
     ps_media_submit(volume->media, &CONTAINER(item, struct media_op, item)->request);
@@ -149,8 +149,8 @@ void volume_start_ops(struct reactor* reactor, struct volume* volume) {
   if (any) ps_media_kick(volume->media);
 }
 
-static void count(struct volume* volume, const struct media_op* op) {
-  struct ps_volume_stats* stats = &volume->stats;
+static void count(struct volume *volume, const struct media_op *op) {
+  struct ps_volume_stats *stats = &volume->stats;
   if (op->item.op == PS_MEDIA_READ || op->item.op == PS_MEDIA_PREFETCH) {
     stats->media_reads++;
     stats->media_read_bytes += op->item.length;
@@ -163,7 +163,7 @@ static void count(struct volume* volume, const struct media_op* op) {
 }
 
 /* Deferred writes began to fail, or succeed again: say so once each time. */
-static void note_health(struct volume* volume, const struct media_op* op) {
+static void note_health(struct volume *volume, const struct media_op *op) {
   if (op->item.op != PS_MEDIA_WRITE && op->item.op != PS_MEDIA_SYNC) return;
   int32_t error = op->request.error;
   bool was_ill = volume->stats.health != 0;
@@ -175,9 +175,9 @@ static void note_health(struct volume* volume, const struct media_op* op) {
 }
 
 /* Tell the tier, or the command that owns it, that a media operation has ended. */
-static void conclude(struct reactor* reactor, struct media_op* op) {
-  struct ps_core* core = reactor->core;
-  struct volume* volume = op->volume;
+static void conclude(struct reactor *reactor, struct media_op *op) {
+  struct ps_core *core = reactor->core;
+  struct volume *volume = op->volume;
   int32_t error = op->request.error;
   ps_sched_done(volume->sched, reactor->now_ns, &op->item);
   count(volume, op);
@@ -189,13 +189,13 @@ static void conclude(struct reactor* reactor, struct media_op* op) {
   op_free(core, op);
 }
 
-void media_ended(struct reactor* reactor) {
-  struct ps_core* core = reactor->core;
-  struct media_op* op = atomic_exchange_explicit(&reactor->ended, NULL, memory_order_acquire);
+void media_ended(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  struct media_op *op = atomic_exchange_explicit(&reactor->ended, NULL, memory_order_acquire);
   if (op == NULL) return;
   core_lock(core);
   while (op != NULL) {
-    struct media_op* next = op->next;
+    struct media_op *next = op->next;
     conclude(reactor, op);
     op = next;
   }
@@ -206,10 +206,10 @@ void media_ended(struct reactor* reactor) {
 
 /* A command's own operation on its medium. False when no operation is free (try again later).
  * The lock is held. */
-bool command_media(struct command* command, uint32_t kind, uint64_t offset, uint32_t length) {
-  struct reactor* reactor = command->connection->reactor;
+bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length) {
+  struct reactor *reactor = command->connection->reactor;
   assert(length > 0 || kind == PS_MEDIA_SYNC);
-  struct media_op* op = op_take(reactor->core);
+  struct media_op *op = op_take(reactor->core);
   if (op == NULL) return false;
   op_fill(op, command->volume, kind, offset, length, NULL);
   op->owner = &command->task;

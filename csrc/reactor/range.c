@@ -12,21 +12,21 @@
 
 enum { DSM_IDR = 1 << 0, DSM_AD = 1 << 2, DSM_RANGE = 16, CLEAR_BYTES = 1 << 30 };
 
-static enum step step_of(const struct command* command, bool done) {
+static enum step step_of(const struct command *command, bool done) {
   return done || command->status != 0 ? STEP_DONE : STEP_WAIT;
 }
 
-static uint64_t unit_size(const struct command* command) {
+static uint64_t unit_size(const struct command *command) {
   uint64_t unit = command->connection->reactor->core->config.slot_size / 16;
   return unit > command->volume->block_size ? unit : command->volume->block_size;
 }
 
-static bool can_clear(const struct command* command) {
+static bool can_clear(const struct command *command) {
   return (command->volume->limits.warnings & PS_MEDIA_NO_PUNCH) == 0;
 }
 
 /* The whole units inside a range; false when there is none. The end of the volume ends a unit. */
-static bool whole_units(const struct command* command, uint64_t* offset, uint64_t* length) {
+static bool whole_units(const struct command *command, uint64_t *offset, uint64_t *length) {
   uint64_t unit = unit_size(command), end = *offset + *length;
   uint64_t first = (*offset + unit - 1) / unit * unit;
   uint64_t last = end == command->volume->size ? end : end / unit * unit;
@@ -38,8 +38,8 @@ static bool whole_units(const struct command* command, uint64_t* offset, uint64_
 
 /* Clear whole units on the medium; the range is ours alone. Call again until it is true or the
  * status is set. `cursor` is how far the medium has been told. */
-bool clear_range(struct command* command, uint64_t offset, uint64_t length) {
-  struct reactor* reactor = command->connection->reactor;
+bool clear_range(struct command *command, uint64_t offset, uint64_t length) {
+  struct reactor *reactor = command->connection->reactor;
   uint32_t volume = command->volume->number;
   assert(command->is_gated && length > 0);
   if (command->range_stage == 0) {
@@ -70,8 +70,8 @@ bool clear_range(struct command* command, uint64_t offset, uint64_t length) {
 }
 
 /* Zeros through the tier, extent by extent, from `cursor` to `end`. */
-static bool zero_through(struct command* command, uint64_t end) {
-  struct reactor* reactor = command->connection->reactor;
+static bool zero_through(struct command *command, uint64_t end) {
+  struct reactor *reactor = command->connection->reactor;
   uint64_t slot_size = reactor->core->config.slot_size;
   while (command->cursor < end) {
     uint64_t stop = (command->cursor / slot_size + 1) * slot_size;
@@ -92,7 +92,7 @@ static bool zero_through(struct command* command, uint64_t end) {
 enum { ZERO_START, ZERO_HEAD, ZERO_CLEAR, ZERO_TAIL, ZERO_SETTLE };
 
 /* The part of Write Zeroes that is cleared on the medium: what is more than a slot. */
-static void middle(const struct command* command, uint64_t* offset, uint64_t* length) {
+static void middle(const struct command *command, uint64_t *offset, uint64_t *length) {
   *offset = command->offset;
   *length = command->length;
   bool is_large = command->length > command->connection->reactor->core->config.slot_size;
@@ -101,7 +101,7 @@ static void middle(const struct command* command, uint64_t* offset, uint64_t* le
   *length = 0;
 }
 
-enum step zeroes_step(struct command* command) {
+enum step zeroes_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   uint64_t offset, length, end = command->offset + command->length;
   middle(command, &offset, &length);
@@ -132,16 +132,16 @@ enum step zeroes_step(struct command* command) {
 
 enum { DSM_RECEIVE, DSM_CHECK, DSM_CLEAR };
 
-static const uint8_t* dsm_range(const struct command* command, uint32_t index) {
+static const uint8_t *dsm_range(const struct command *command, uint32_t index) {
   return frame_bytes(command->connection->reactor->core, command->fresh[0]) +
          (size_t)index * DSM_RANGE;
 }
 
-static uint32_t dsm_count(const struct command* command) {
+static uint32_t dsm_count(const struct command *command) {
   return (uint32_t)command->sqe[40] + 1; /* NR, 0-based, CDW10 bits 7:0 */
 }
 
-static uint16_t check_ranges(const struct command* command) {
+static uint16_t check_ranges(const struct command *command) {
   uint64_t blocks = command->volume->size >> command->volume->block_shift;
   for (uint32_t i = 0; i < dsm_count(command); i++) {
     uint64_t count = le32(dsm_range(command, i) + 4), slba = le64(dsm_range(command, i) + 8);
@@ -151,11 +151,11 @@ static uint16_t check_ranges(const struct command* command) {
 }
 
 /* Integral Dataset for Read: keep the ranges and their context attributes, newest last. */
-static void remember_ranges(struct command* command) {
-  struct volume* volume = command->volume;
+static void remember_ranges(struct command *command) {
+  struct volume *volume = command->volume;
   volume->dsm_set++;
   for (uint32_t i = 0; i < dsm_count(command); i++) {
-    const uint8_t* range = dsm_range(command, i);
+    const uint8_t *range = dsm_range(command, i);
     volume->dsm_ranges[volume->dsm_count++ % DSM_RANGES] =
         (struct ps_dsm_range){.slba = le64(range + 8),
                               .nlb = le32(range + 4),
@@ -169,9 +169,9 @@ static void remember_ranges(struct command* command) {
 
 /* Deallocate one range: what is whole units is cleared, the rest keeps its bytes, which the
  * command allows. */
-static bool deallocate(struct command* command, uint32_t index) {
-  struct volume* volume = command->volume;
-  const uint8_t* range = dsm_range(command, index);
+static bool deallocate(struct command *command, uint32_t index) {
+  struct volume *volume = command->volume;
+  const uint8_t *range = dsm_range(command, index);
   uint64_t offset = le64(range + 8) << volume->block_shift;
   uint64_t length = (uint64_t)le32(range + 4) << volume->block_shift;
   if (!whole_units(command, &offset, &length)) return true;
@@ -184,7 +184,7 @@ static bool deallocate(struct command* command, uint32_t index) {
   return true;
 }
 
-enum step dsm_step(struct command* command) {
+enum step dsm_step(struct command *command) {
   uint32_t attributes = le32(command->sqe + 44);
   if (command->stage == DSM_RECEIVE) {
     if (command->data_length < dsm_count(command) * DSM_RANGE) {

@@ -21,30 +21,30 @@ uint64_t monotonic_ns(void) {
   return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-int reactor_watch(struct reactor* reactor, int fd, void* tag, uint32_t events) {
+int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events) {
   assert(reactor != NULL && fd >= 0);
   struct epoll_event event = {.events = events, .data.ptr = tag};
   return epoll_ctl(reactor->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-int volume_watch(struct reactor* reactor, struct volume* volume, int fd) {
+int volume_watch(struct reactor *reactor, struct volume *volume, int fd) {
   assert(volume != NULL && volume->reactor == reactor);
-  return reactor_watch(reactor, fd, (char*)volume + TAG_VOLUME, EPOLLIN);
+  return reactor_watch(reactor, fd, (char *)volume + TAG_VOLUME, EPOLLIN);
 }
 
-void task_ready(struct reactor* reactor, struct task* task) {
+void task_ready(struct reactor *reactor, struct task *task) {
   assert(reactor != NULL && task != NULL);
   assert(task->waiter.owner == reactor->number);
   if (!link_is_in(&task->ready)) list_append(&reactor->tasks, &task->ready);
 }
 
-static bool has_work(const struct reactor* reactor) {
+static bool has_work(const struct reactor *reactor) {
   return !list_is_empty(&reactor->ready) || !list_is_empty(&reactor->tasks) ||
          reactor->tier_changed || reactor->ended != NULL;
 }
 
 /* When the reactor has something to do although nothing happens. */
-static uint64_t next_time(struct reactor* reactor) {
+static uint64_t next_time(struct reactor *reactor) {
   uint64_t next = reactor->next_second_ns;
   for (uint32_t i = 0; i < reactor->volume_count; i++) {
     uint64_t time = ps_media_next_time(reactor->volumes[i]->media);
@@ -61,14 +61,14 @@ static uint64_t next_time(struct reactor* reactor) {
   return next;
 }
 
-static void note_event(struct reactor* reactor, const struct epoll_event* event) {
+static void note_event(struct reactor *reactor, const struct epoll_event *event) {
   uintptr_t tagged = (uintptr_t)event->data.ptr;
   uint64_t count;
   if ((tagged & TAG_MASK) == TAG_MAILBOX) {
     ssize_t ignored = read(reactor->mailbox.event_fd, &count, sizeof count);
     (void)ignored;
   } else if ((tagged & TAG_MASK) == TAG_CONNECTION) {
-    struct connection* connection = event->data.ptr;
+    struct connection *connection = event->data.ptr;
     if (event->events & EPOLLOUT) connection->is_writable = true;
     if (event->events & ~(uint32_t)EPOLLOUT) connection->is_readable = true;
     if (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) connection->is_hanging_up = true;
@@ -77,7 +77,7 @@ static void note_event(struct reactor* reactor, const struct epoll_event* event)
 }
 
 /* Wait at most until `next` (in nanoseconds; 0 in the past), and note what happened. */
-static int wait_events(struct reactor* reactor, uint64_t next) {
+static int wait_events(struct reactor *reactor, uint64_t next) {
   struct epoll_event events[EVENTS];
   uint64_t wait_ns = next > reactor->now_ns ? next - reactor->now_ns : 0;
   struct timespec timeout = {.tv_sec = (time_t)(wait_ns / SECOND_NS),
@@ -90,7 +90,7 @@ static int wait_events(struct reactor* reactor, uint64_t next) {
 }
 
 /* Sleep, or poll within the configured bound first. */
-static void wait_for_work(struct reactor* reactor) {
+static void wait_for_work(struct reactor *reactor) {
   uint64_t before = reactor->now_ns;
   reactor->now_ns = monotonic_ns();
   reactor->stats.busy_ns += reactor->now_ns - before;
@@ -105,24 +105,24 @@ static void wait_for_work(struct reactor* reactor) {
   wait_events(reactor, next);
 }
 
-static void serve_connections(struct reactor* reactor) {
+static void serve_connections(struct reactor *reactor) {
   struct link ready;
   list_init(&ready);
   while (!list_is_empty(&reactor->ready)) {
-    struct link* link = reactor->ready.next;
+    struct link *link = reactor->ready.next;
     list_remove(link);
     list_append(&ready, link);
   }
   while (!list_is_empty(&ready)) {
-    struct link* link = ready.next;
+    struct link *link = ready.next;
     list_remove(link);
     connection_receive(CONTAINER(link, struct connection, ready));
   }
 }
 
-static void serve_media(struct reactor* reactor) {
+static void serve_media(struct reactor *reactor) {
   for (uint32_t i = 0; i < reactor->volume_count; i++) {
-    struct volume* volume = reactor->volumes[i];
+    struct volume *volume = reactor->volumes[i];
     volume_take_incoming(reactor, volume);
     ps_media_poll(volume->media, reactor->now_ns);
   }
@@ -130,59 +130,59 @@ static void serve_media(struct reactor* reactor) {
 }
 
 /* Run what was woken; what these wake in turn waits for the next pass. */
-static void run_tasks(struct reactor* reactor) {
+static void run_tasks(struct reactor *reactor) {
   struct link tasks;
   list_init(&tasks);
   while (!list_is_empty(&reactor->tasks)) {
-    struct link* link = reactor->tasks.next;
+    struct link *link = reactor->tasks.next;
     list_remove(link);
     list_append(&tasks, link);
   }
   while (!list_is_empty(&tasks)) {
-    struct link* link = tasks.next;
+    struct link *link = tasks.next;
     list_remove(link);
-    struct task* task = CONTAINER(link, struct task, ready);
+    struct task *task = CONTAINER(link, struct task, ready);
     task->run(reactor, task);
   }
 }
 
-static void send_outputs(struct reactor* reactor) {
+static void send_outputs(struct reactor *reactor) {
   struct link output;
   list_init(&output);
   while (!list_is_empty(&reactor->output)) {
-    struct link* link = reactor->output.next;
+    struct link *link = reactor->output.next;
     list_remove(link);
     list_append(&output, link);
   }
   while (!list_is_empty(&output)) {
-    struct link* link = output.next;
+    struct link *link = output.next;
     list_remove(link);
     connection_send(CONTAINER(link, struct connection, output));
   }
 }
 
 /* Once a second: connections that have not said who they are, or do not go; waiting for memory. */
-static void look_after(struct reactor* reactor) {
+static void look_after(struct reactor *reactor) {
   uint64_t limit = reactor->core->config.handshake_timeout_ns;
-  struct link* next;
-  for (struct link* link = reactor->connections.next; link != &reactor->connections; link = next) {
+  struct link *next;
+  for (struct link *link = reactor->connections.next; link != &reactor->connections; link = next) {
     next = link->next;
-    struct connection* connection = CONTAINER(link, struct connection, all);
+    struct connection *connection = CONTAINER(link, struct connection, all);
     connection_check_time(connection, limit);
   }
   volume_retry_closing(reactor);
   reactor->next_second_ns = reactor->now_ns + SECOND_NS;
 }
 
-static void retry_starved(struct reactor* reactor) {
+static void retry_starved(struct reactor *reactor) {
   while (!list_is_empty(&reactor->starved)) {
-    struct link* link = reactor->starved.next;
+    struct link *link = reactor->starved.next;
     list_remove(link);
     connection_resume(CONTAINER(link, struct connection, starved));
   }
 }
 
-static void pass(struct reactor* reactor) {
+static void pass(struct reactor *reactor) {
   mailbox_drain(reactor);
   retry_starved(reactor);
   serve_connections(reactor);
@@ -194,12 +194,12 @@ static void pass(struct reactor* reactor) {
   if (reactor->now_ns >= reactor->next_second_ns) look_after(reactor);
 }
 
-static _Thread_local struct reactor* current;
+static _Thread_local struct reactor *current;
 
-struct reactor* reactor_current(void) { return current; }
+struct reactor *reactor_current(void) { return current; }
 
-void* reactor_main(void* argument) {
-  struct reactor* reactor = argument;
+void *reactor_main(void *argument) {
+  struct reactor *reactor = argument;
   assert(reactor != NULL && reactor->core != NULL);
   current = reactor;
   char name[16];
@@ -207,7 +207,7 @@ void* reactor_main(void* argument) {
   pthread_setname_np(pthread_self(), name);
   reactor->now_ns = monotonic_ns();
   reactor->next_second_ns = reactor->now_ns + SECOND_NS;
-  reactor_watch(reactor, reactor->mailbox.event_fd, (char*)reactor + TAG_MAILBOX, EPOLLIN);
+  reactor_watch(reactor, reactor->mailbox.event_fd, (char *)reactor + TAG_MAILBOX, EPOLLIN);
   while (!reactor->stop) {
     wait_for_work(reactor);
     pass(reactor);

@@ -8,11 +8,11 @@
 #include "internal.h"
 
 /* Whether a step is over: done, or failed with a status. */
-static enum step step_of(const struct command* command, bool done) {
+static enum step step_of(const struct command *command, bool done) {
   return done || command->status != 0 ? STEP_DONE : STEP_WAIT;
 }
 
-enum step read_step(struct command* command) {
+enum step read_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (!reserve_frames(command, segment_count(command))) return STEP_WAIT;
   if (!gate_enter(command, false)) return STEP_WAIT;
@@ -21,7 +21,7 @@ enum step read_step(struct command* command) {
 }
 
 /* Verify reads what the medium holds and sends nothing: one extent after the other. */
-enum step verify_step(struct command* command) {
+enum step verify_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (command->stage == 0) {
     command->cursor = command->offset + command->length;
@@ -43,12 +43,12 @@ enum step verify_step(struct command* command) {
 }
 
 /* After publishing: FUA and write-through. */
-bool settle(struct command* command) {
+bool settle(struct command *command) {
   if (!command->fua && !command->volume->write_through) return true;
   return make_durable(command, command->offset, command->length, command->fua);
 }
 
-enum step write_step(struct command* command) {
+enum step write_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (command->stage == 0) {
     if (!receive_fresh(command, segment_count(command))) return step_of(command, false);
@@ -64,9 +64,9 @@ enum step write_step(struct command* command) {
 }
 
 /* Flush of one namespace, or of all the subsystem's (NSID FFFFFFFFh: VWC bits 2:1 are 11b). */
-enum step flush_step(struct command* command) {
-  struct connection* connection = command->connection;
-  struct ps_core* core = connection->reactor->core;
+enum step flush_step(struct command *command) {
+  struct connection *connection = command->connection;
+  struct ps_core *core = connection->reactor->core;
   command->committed = true;
   if (command->nsid != 0xffffffff)
     return step_of(command, make_durable(command, 0, UINT64_MAX, true));

@@ -7,12 +7,12 @@
 
 #include "internal.h"
 
-static uint64_t slot_mask(const struct command* command) {
+static uint64_t slot_mask(const struct command *command) {
   return command->connection->reactor->core->config.slot_size - 1;
 }
 
 /* How many extents the command's range touches. */
-uint32_t segment_count(const struct command* command) {
+uint32_t segment_count(const struct command *command) {
   uint64_t slot_size = slot_mask(command) + 1;
   assert(command->length > 0);
   uint64_t first = command->offset / slot_size;
@@ -21,8 +21,8 @@ uint32_t segment_count(const struct command* command) {
 }
 
 /* The part of the command's range in its extent number `index`. */
-static void segment(const struct command* command, uint32_t index, uint64_t* offset,
-                    uint32_t* length) {
+static void segment(const struct command *command, uint32_t index, uint64_t *offset,
+                    uint32_t *length) {
   uint64_t slot_size = slot_mask(command) + 1;
   uint64_t end = command->offset + command->length;
   uint64_t start = (command->offset / slot_size + index) * slot_size;
@@ -33,7 +33,7 @@ static void segment(const struct command* command, uint32_t index, uint64_t* off
   *length = (uint32_t)(stop - start);
 }
 
-void fail(struct command* command, int32_t error, bool is_write) {
+void fail(struct command *command, int32_t error, bool is_write) {
   assert(error > 0);
   if (is_write)
     command->status = error == ENOSPC ? PS_SC_CAPACITY : PS_SC_WRITE_FAULT;
@@ -43,15 +43,15 @@ void fail(struct command* command, int32_t error, bool is_write) {
 
 /* Frames that commands hold while their host has not sent the data yet are limited apart, so that
  * hosts that never send it cannot keep others from reading. First come, first served. */
-static bool receive_fits(const struct ps_core* core, const struct command* command) {
+static bool receive_fits(const struct ps_core *core, const struct command *command) {
   return core->receive_frames == 0 ||
          core->receive_frames + command->receive_frames <= core->receive_limit;
 }
 
-static void wake_receiver(struct reactor* reactor) {
-  struct ps_core* core = reactor->core;
+static void wake_receiver(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
   if (list_is_empty(&core->receive_waiters)) return;
-  struct command* next = CONTAINER(core->receive_waiters.next, struct command, receive_wait);
+  struct command *next = CONTAINER(core->receive_waiters.next, struct command, receive_wait);
   if (!receive_fits(core, next)) return;
   list_remove(&next->receive_wait);
   next->counts_receive = true;
@@ -59,8 +59,8 @@ static void wake_receiver(struct reactor* reactor) {
   wake_task(reactor, &next->task);
 }
 
-static bool enter_receive(struct command* command, uint32_t frames) {
-  struct ps_core* core = command->connection->reactor->core;
+static bool enter_receive(struct command *command, uint32_t frames) {
+  struct ps_core *core = command->connection->reactor->core;
   if (command->in_capsule || command->has_data || command->counts_receive) return true;
   if (link_is_in(&command->receive_wait)) return false;
   command->receive_frames = (uint16_t)frames;
@@ -73,8 +73,8 @@ static bool enter_receive(struct command* command, uint32_t frames) {
   return true;
 }
 
-void leave_receive(struct command* command) {
-  struct ps_core* core = command->connection->reactor->core;
+void leave_receive(struct command *command) {
+  struct ps_core *core = command->connection->reactor->core;
   if (link_is_in(&command->receive_wait)) list_remove(&command->receive_wait);
   if (command->counts_receive) {
     assert(core->receive_frames >= command->receive_frames);
@@ -87,8 +87,8 @@ void leave_receive(struct command* command) {
 }
 
 /* Hold `reserve` frames of the tier's budget. */
-bool reserve_frames(struct command* command, uint32_t reserve) {
-  struct ps_core* core = command->connection->reactor->core;
+bool reserve_frames(struct command *command, uint32_t reserve) {
+  struct ps_core *core = command->connection->reactor->core;
   if (command->reserved > 0) return true;
   if (ps_tier_reserve(core->tier, reserve, &command->task.waiter) != PS_TIER_DONE) return false;
   command->reserved = reserve;
@@ -96,12 +96,12 @@ bool reserve_frames(struct command* command, uint32_t reserve) {
 }
 
 /* `fresh` frames to receive or make data in, out of `reserve` held. */
-bool take_frames(struct command* command, uint32_t fresh, uint32_t reserve) {
-  struct reactor* reactor = command->connection->reactor;
+bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
+  struct reactor *reactor = command->connection->reactor;
   assert(fresh <= reserve);
   if (!enter_receive(command, fresh) || !reserve_frames(command, reserve)) return false;
   while (command->fresh_count < fresh) {
-    uint32_t* frame = &command->fresh[command->fresh_count];
+    uint32_t *frame = &command->fresh[command->fresh_count];
     if (ps_tier_fresh(reactor->core->tier, reactor->now_ns, &command->task.waiter, frame) !=
         PS_TIER_DONE)
       return false;
@@ -111,8 +111,8 @@ bool take_frames(struct command* command, uint32_t fresh, uint32_t reserve) {
 }
 
 /* Ask the engine for the host's data: into the fresh frames, each byte where it will stand. */
-static void receive_range(struct command* command) {
-  struct ps_core* core = command->connection->reactor->core;
+static void receive_range(struct command *command) {
+  struct ps_core *core = command->connection->reactor->core;
   uint64_t mask = slot_mask(command), offset;
   uint32_t length;
   for (uint32_t i = 0; i < command->fresh_count; i++) {
@@ -123,7 +123,7 @@ static void receive_range(struct command* command) {
   receive_data(command, command->fresh_count, command->length);
 }
 
-static bool has_arrived(struct command* command) {
+static bool has_arrived(struct command *command) {
   if (!command->has_data) return false;
   leave_receive(command);
   if (command->digest_error) command->status = PS_SC_TRANSIENT_TRANSPORT;
@@ -131,7 +131,7 @@ static bool has_arrived(struct command* command) {
 }
 
 /* Take the host's data into fresh frames; true once it is here. `reserve` frames are held. */
-bool receive_fresh(struct command* command, uint32_t reserve) {
+bool receive_fresh(struct command *command, uint32_t reserve) {
   if (!command->asked_data) {
     if (!take_frames(command, segment_count(command), reserve)) return false;
     receive_range(command);
@@ -141,7 +141,7 @@ bool receive_fresh(struct command* command, uint32_t reserve) {
 
 /* Parameters of a command (ranges) into one fresh frame, out of `reserve` held; true once they are
  * here. */
-bool receive_parameters(struct command* command, uint32_t reserve) {
+bool receive_parameters(struct command *command, uint32_t reserve) {
   if (!command->asked_data) {
     if (!take_frames(command, 1, reserve)) return false;
     command->iov[0].iov_base = frame_bytes(command->connection->reactor->core, command->fresh[0]);
@@ -152,8 +152,8 @@ bool receive_parameters(struct command* command, uint32_t reserve) {
 }
 
 /* Publish the fresh frames of `source` (the command itself, or its fused mate). */
-bool publish_fresh(struct command* command, struct command* source) {
-  struct reactor* reactor = command->connection->reactor;
+bool publish_fresh(struct command *command, struct command *source) {
+  struct reactor *reactor = command->connection->reactor;
   uint64_t offset;
   uint32_t length;
   while (source->done_count < source->fresh_count) {
@@ -173,8 +173,8 @@ bool publish_fresh(struct command* command, struct command* source) {
 }
 
 /* Write-through: on the medium; FUA and Flush: synced as well. */
-bool make_durable(struct command* command, uint64_t offset, uint64_t length, bool sync) {
-  struct reactor* reactor = command->connection->reactor;
+bool make_durable(struct command *command, uint64_t offset, uint64_t length, bool sync) {
+  struct reactor *reactor = command->connection->reactor;
   if (!command->flushing) command->task.waiter.sequence = 0;
   command->flushing = true;
   int result = ps_tier_flush(reactor->core->tier, reactor->now_ns, command->volume->number, offset,
@@ -188,9 +188,9 @@ bool make_durable(struct command* command, uint64_t offset, uint64_t length, boo
 }
 
 /* Pin the command's whole range for reading; missing extents are filled side by side. */
-bool pin_range(struct command* command) {
-  struct reactor* reactor = command->connection->reactor;
-  struct ps_tier* tier = reactor->core->tier;
+bool pin_range(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  struct ps_tier *tier = reactor->core->tier;
   uint32_t count = segment_count(command), volume = command->volume->number;
   uint16_t tenant = command->connection->queue.tenant;
   uint64_t offset;
@@ -210,9 +210,10 @@ bool pin_range(struct command* command) {
     }
     for (uint32_t i = command->pin_count + 1; !command->filling && i < count; i++) {
       segment(command, i, &offset, &length);
-      uint32_t unused;
-      ps_tier_read(tier, reactor->now_ns, volume, offset, length, tenant, command->once, NULL,
-                   &unused);
+      uint32_t hit;
+      if (ps_tier_read(tier, reactor->now_ns, volume, offset, length, tenant, command->once, NULL,
+                       &hit) == PS_TIER_DONE)
+        ps_tier_release(tier, reactor->now_ns, hit);
     }
     command->filling = true;
     return false;
@@ -221,8 +222,8 @@ bool pin_range(struct command* command) {
 }
 
 /* The pinned bytes as iovecs, in order; returns their number. */
-uint32_t pinned_iov(struct command* command) {
-  struct ps_core* core = command->connection->reactor->core;
+uint32_t pinned_iov(struct command *command) {
+  struct ps_core *core = command->connection->reactor->core;
   uint64_t mask = slot_mask(command), offset;
   uint32_t length;
   for (uint32_t i = 0; i < command->pin_count; i++) {
@@ -233,22 +234,22 @@ uint32_t pinned_iov(struct command* command) {
   return command->pin_count;
 }
 
-void drop_pins(struct command* command) {
-  struct reactor* reactor = command->connection->reactor;
+void drop_pins(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
   while (command->pin_count > 0)
     ps_tier_release(reactor->core->tier, reactor->now_ns, command->pins[--command->pin_count]);
   command->filling = false;
 }
 
-void drop_fresh(struct command* command) {
-  struct reactor* reactor = command->connection->reactor;
+void drop_fresh(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
   while (command->fresh_count > command->done_count)
     ps_tier_release(reactor->core->tier, reactor->now_ns, command->fresh[--command->fresh_count]);
   command->fresh_count = command->done_count = 0;
 }
 
 /* Everything the command holds of the tier. */
-void drop_all(struct command* command) {
+void drop_all(struct command *command) {
   drop_pins(command);
   drop_fresh(command);
   leave_receive(command);

@@ -8,39 +8,39 @@
 
 /* ---- namespace maps: with the lock held ---- */
 
-static struct namespace_slot* slot_of(struct ps_core* core, uint32_t subsystem, uint32_t nsid) {
+static struct namespace_slot *slot_of(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
   if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return NULL;
-  struct namespace_slot* slots = core->maps[subsystem].slots;
+  struct namespace_slot *slots = core->maps[subsystem].slots;
   return slots == NULL ? NULL : &slots[nsid];
 }
 
 /* The volume behind a namespace, with the caller counted as its user; NULL when there is none. */
-struct volume* namespace_enter(struct ps_core* core, uint32_t subsystem, uint32_t nsid) {
-  struct namespace_slot* slot = slot_of(core, subsystem, nsid);
+struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
+  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
   if (slot == NULL || slot->volume == NULL || slot->is_unmapping) return NULL;
   slot->users++;
   return slot->volume;
 }
 
-static void say_unmapped(struct ps_core* core, struct namespace_slot* slot) {
+static void say_unmapped(struct ps_core *core, struct namespace_slot *slot) {
   slot->volume = NULL;
   slot->is_unmapping = false;
   notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = slot->cookie});
 }
 
-void namespace_leave(struct ps_core* core, uint32_t subsystem, uint32_t nsid) {
-  struct namespace_slot* slot = slot_of(core, subsystem, nsid);
+void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
+  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
   assert(slot != NULL && slot->users > 0);
   if (--slot->users == 0 && slot->is_unmapping) say_unmapped(core, slot);
 }
 
-int ps_core_map(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_t number) {
+int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t number) {
   assert(core != NULL);
   if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return -EINVAL;
   if (number >= PS_MAX_VOLUMES || !core->volumes[number].is_open) return -ENOENT;
   int result = 0;
   core_lock(core);
-  struct namespace_map* map = &core->maps[subsystem];
+  struct namespace_map *map = &core->maps[subsystem];
   if (map->slots == NULL) map->slots = calloc(PS_MAX_NSID + 1, sizeof *map->slots);
   if (map->slots == NULL)
     result = -ENOMEM;
@@ -52,11 +52,11 @@ int ps_core_map(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_
   return result;
 }
 
-int ps_core_unmap(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint32_t cookie) {
+int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t cookie) {
   assert(core != NULL);
   int result = 0;
   core_lock(core);
-  struct namespace_slot* slot = slot_of(core, subsystem, nsid);
+  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
   if (slot == NULL || slot->volume == NULL || slot->is_unmapping) {
     result = -ENOENT;
   } else {
@@ -70,7 +70,7 @@ int ps_core_unmap(struct ps_core* core, uint32_t subsystem, uint32_t nsid, uint3
 
 /* ---- in the owner's thread ---- */
 
-int volume_start(struct reactor* reactor, struct volume* volume) {
+int volume_start(struct reactor *reactor, struct volume *volume) {
   assert(volume->reactor == reactor && !volume->is_started);
   int error = ps_media_start(volume->media);
   if (error != 0) return error > 0 ? -error : error;
@@ -82,8 +82,8 @@ int volume_start(struct reactor* reactor, struct volume* volume) {
   return 0;
 }
 
-int volume_resize(struct reactor* reactor, struct volume* volume, uint64_t size) {
-  struct ps_core* core = reactor->core;
+int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
+  struct ps_core *core = reactor->core;
   assert(volume->reactor == reactor && volume->is_started);
   int error = ps_media_resize(volume->media, size);
   if (error != 0) return error > 0 ? -error : error;
@@ -96,8 +96,8 @@ int volume_resize(struct reactor* reactor, struct volume* volume, uint64_t size)
 }
 
 /* The medium is closed and the volume's number free again. */
-static void close_volume(struct reactor* reactor, struct volume* volume, bool abandon) {
-  struct ps_core* core = reactor->core;
+static void close_volume(struct reactor *reactor, struct volume *volume, bool abandon) {
+  struct ps_core *core = reactor->core;
   uint32_t at = 0;
   while (at < reactor->volume_count && reactor->volumes[at] != volume) at++;
   if (at < reactor->volume_count) reactor->volumes[at] = reactor->volumes[--reactor->volume_count];
@@ -113,7 +113,7 @@ static void close_volume(struct reactor* reactor, struct volume* volume, bool ab
   core_unlock(core);
 }
 
-void volume_abandon(struct reactor* reactor, struct volume* volume) {
+void volume_abandon(struct reactor *reactor, struct volume *volume) {
   assert(volume->reactor == reactor);
   free(volume->task);
   volume->task = NULL;
@@ -122,9 +122,9 @@ void volume_abandon(struct reactor* reactor, struct volume* volume) {
 
 /* ---- flush and close ---- */
 
-static void task_end(struct reactor* reactor, struct volume_task* task, int result) {
-  struct volume* volume = task->volume;
-  struct ps_core* core = reactor->core;
+static void task_end(struct reactor *reactor, struct volume_task *task, int result) {
+  struct volume *volume = task->volume;
+  struct ps_core *core = reactor->core;
   struct ps_notice notice = {.kind = task->is_close ? PS_NOTICE_VOLUME_CLOSED : PS_NOTICE_FLUSHED,
                              .volume = volume->number,
                              .cookie = task->cookie,
@@ -138,9 +138,9 @@ static void task_end(struct reactor* reactor, struct volume_task* task, int resu
 }
 
 /* Take the volume out of the tier and close it; false while media work is under way. */
-static bool remove_volume(struct reactor* reactor, struct volume_task* task, int result) {
-  struct ps_core* core = reactor->core;
-  struct volume* volume = task->volume;
+static bool remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
+  struct ps_core *core = reactor->core;
+  struct volume *volume = task->volume;
   core_lock(core);
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   int error = ps_tier_volume_remove(core->tier, volume->number);
@@ -155,17 +155,17 @@ static bool remove_volume(struct reactor* reactor, struct volume_task* task, int
   return true;
 }
 
-static void next_task(struct reactor* reactor, struct volume* volume) {
-  struct volume_task* task = volume->task;
+static void next_task(struct reactor *reactor, struct volume *volume) {
+  struct volume_task *task = volume->task;
   volume->task = task->next;
   free(task);
   if (volume->task != NULL) task_ready(reactor, &volume->task->task);
 }
 
-static void task_run(struct reactor* reactor, struct task* base) {
-  struct volume_task* task = CONTAINER(base, struct volume_task, task);
-  struct volume* volume = task->volume;
-  struct ps_core* core = reactor->core;
+static void task_run(struct reactor *reactor, struct task *base) {
+  struct volume_task *task = CONTAINER(base, struct volume_task, task);
+  struct volume *volume = task->volume;
+  struct ps_core *core = reactor->core;
   int result = PS_TIER_DONE, error = 0;
   if (volume->task != task) return;
   if (!task->is_flushed && !task->abandon) {
@@ -193,12 +193,12 @@ static void task_run(struct reactor* reactor, struct task* base) {
 }
 
 /* A close that abandons does not wait for what is before it. */
-static void abandon_tasks(struct reactor* reactor, struct volume* volume) {
+static void abandon_tasks(struct reactor *reactor, struct volume *volume) {
   core_lock(reactor->core);
   if (volume->task != NULL) ps_tier_forget(reactor->core->tier, &volume->task->task.waiter);
   core_unlock(reactor->core);
   while (volume->task != NULL) {
-    struct volume_task* task = volume->task;
+    struct volume_task *task = volume->task;
     if (link_is_in(&task->task.ready)) list_remove(&task->task.ready);
     mailbox_forget(&reactor->mailbox, &task->task);
     task_end(reactor, task, ECANCELED);
@@ -207,10 +207,10 @@ static void abandon_tasks(struct reactor* reactor, struct volume* volume) {
   }
 }
 
-void volume_task_start(struct reactor* reactor, struct message* message) {
-  struct volume* volume = message->volume;
+void volume_task_start(struct reactor *reactor, struct message *message) {
+  struct volume *volume = message->volume;
   assert(volume->reactor == reactor);
-  struct volume_task* task = calloc(1, sizeof *task);
+  struct volume_task *task = calloc(1, sizeof *task);
   if (task == NULL) abort(); /* A few bytes on the control path: nothing sensible is left to do. */
   task->volume = volume;
   task->cookie = message->cookie;
@@ -219,16 +219,16 @@ void volume_task_start(struct reactor* reactor, struct message* message) {
   task->task.run = task_run;
   task->task.waiter.owner = reactor->number;
   if (task->abandon) abandon_tasks(reactor, volume);
-  struct volume_task** place = &volume->task;
+  struct volume_task **place = &volume->task;
   while (*place != NULL) place = &(*place)->next;
   *place = task;
   if (volume->task == task) task_ready(reactor, &task->task);
 }
 
 /* Closes that wait for media work to end are tried again each pass. */
-void volume_retry_closing(struct reactor* reactor) {
+void volume_retry_closing(struct reactor *reactor) {
   for (uint32_t i = 0; i < reactor->volume_count; i++) {
-    struct volume_task* task = reactor->volumes[i]->task;
+    struct volume_task *task = reactor->volumes[i]->task;
     if (task != NULL && task->is_close && task->is_flushed) task_ready(reactor, &task->task);
   }
 }

@@ -1,8 +1,8 @@
 /* First come, first served, with at most a window of operations under way. */
-#include "../scheduler.h"
-
 #include <assert.h>
 #include <stdlib.h>
+
+#include "../scheduler.h"
 
 struct ps_sched {
   struct ps_sched_item *first, *last;

@@ -123,7 +123,7 @@ struct volume {
   bool is_present;
   bool is_active; /* in tier->active */
   bool sync_under_way;
-  bool sync_failed; /* and none has succeeded since */
+  bool sync_failed;      /* and none has succeeded since */
   bool wrote_directly;   /* the caller wrote past the tier; no sync has covered it yet */
   uint32_t direct_stamp; /* syncs that had begun when it did */
   struct links active_links;
