@@ -175,7 +175,7 @@ def test_kill_under_load_loses_no_flushed_write(directory: Path) -> None:
         with started(directory, config) as target, target.site().pair(3) as controller:
             traffic.use(controller.io)
             if turn == 0:
-                traffic.prepare()
+                traffic.prepare(is_new=True)
             else:
                 read = wire_reader(controller)
                 for cluster in range(PLAN.clusters):

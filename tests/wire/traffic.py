@@ -169,11 +169,16 @@ class Traffic:
         self._finish = {}
         self.model.forget_readings()
 
-    def prepare(self) -> None:
-        """Give every block a known value."""
+    def prepare(self, *, is_new: bool = False) -> None:
+        """Give every block a known value; nothing says that it is durable.
+
+        `is_new`: nobody has written to the namespace, so a crash may bring zeros back.
+        """
         queue = self.queues[0]
         for cluster in range(self.plan.clusters):
             slba, span = cluster * self.plan.stride, self.plan.span
+            if is_new:
+                self.model.starts_as_zeros(slba, span)
             self._stamp += 1
             made = self.model.write_submitted(self._stamp, slba, span)
             queue.write(
