@@ -79,9 +79,9 @@ def file_reader(path: Path) -> Any:
     return read
 
 
-def wire_reader(controller: Controller) -> Any:
+def wire_reader(controller: Controller, block: int = BLOCK) -> Any:
     """Reads blocks through the wire."""
-    return lambda slba, blocks: controller.io[0].read(slba, blocks, BLOCK)
+    return lambda slba, blocks: controller.io[0].read(slba, blocks, block)
 
 
 @pytest.mark.parametrize("policy", ["back", "through"])
