@@ -11,6 +11,7 @@ from prestage.target.checks import check_limits, check_nqn, check_subsystem
 from prestage.target.connections import Connections
 from prestage.target.controller import Controller
 from prestage.target.datapath import MAX_SUBSYSTEMS, DataPath
+from prestage.target.descriptors import shortage
 from prestage.target.discovery import Discovery, Port
 from prestage.target.draining import StopReport, close_volume, drain, flush_volume, remove, unmap
 from prestage.target.errors import (
@@ -92,6 +93,9 @@ class Target:
         runtime.power_cycles = identity.state.starts
         runtime.unsafe_shutdowns = identity.state.unsafe_stops
         runtime.warnings.extend(identity.warnings)
+        too_few = shortage(self.settings.limits.connections)
+        if too_few is not None:
+            runtime.warnings.append(too_few)
         runtime.discovery = Discovery(runtime)
         runtime.subsystems[DISCOVERY_NQN] = Subsystem(
             DISCOVERY_NQN, Kind.DISCOVERY, serial=identity.serial(DISCOVERY_NQN)
