@@ -71,6 +71,8 @@ class FakeTarget:
         self.by_nqn: dict[str, FakeSubsystem] = {}
         self._running = SimpleNamespace(data_path=SimpleNamespace(volume_control=self._control))
         self.warnings: list[str] = []
+        self.reached: dict[str, list[str]] = {}
+        """What wildcards stand for."""
         self.report = FakeReport()
         self.stops: list[float] = []
         self.controls: list[tuple[int, str, str]] = []
@@ -97,6 +99,9 @@ class FakeTarget:
             await self.hold_stop.wait()
         self.running = False
         return self.report
+
+    def reached_by(self, address: str) -> list[str]:
+        return self.reached.get(address, [] if address in ("0.0.0.0", "::") else [address])
 
     @property
     def subsystems(self) -> list[FakeSubsystem]:
