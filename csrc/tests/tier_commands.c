@@ -154,6 +154,8 @@ static void others_stage(struct command *command) {
 
 void step_command(struct command *command) {
   int result;
+  /* It may have been called without having been woken, and go on all the same. */
+  command->is_ready = true;
   switch (command->stage) {
     case RESERVING:
       result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);

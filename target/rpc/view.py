@@ -35,8 +35,6 @@ class TargetLike(Protocol):
     settings: TargetSettings
 
     @property
-    def _running(self) -> Any: ...
-    @property
     def listeners(self) -> Sequence[Any]:
         """The bound (address, port) pairs."""
 
@@ -86,6 +84,9 @@ class TargetLike(Protocol):
 
     async def set_allow_any_host(self, nqn: str, allow: bool, /) -> object:
         """Let every host connect, or only those listed."""
+
+    def media_control(self, nqn: str, nsid: int, kind: str, verb: str) -> object:
+        """Tell a fault wrapper what to do (csrc/media.h, ps_media_control)."""
 
     def stats(self) -> dict[str, Any]:
         """Return every counter."""
@@ -252,21 +253,6 @@ def volume_stats(target: TargetLike) -> dict[tuple[str, int], VolumeView]:
             known = {name: counters[name] for name in VolumeView._fields if name in counters}
             found[subsystem["nqn"], namespace["nsid"]] = VolumeView(**known)
     return found
-
-
-def media_control(target: TargetLike, nqn: str, nsid: int, kind: str, verb: str) -> None:
-    """Tell a fault wrapper of a namespace's medium what to do (csrc/media.h, ps_media_control).
-
-    The namespace is there. Raises what the target raises.
-    """
-    volumes = {
-        (one.nqn, number): space.volume
-        for one in target.subsystems
-        for number, space in one.namespaces.items()
-    }
-    # It is for experiments, and so no operation of the target: it goes past its lock, for a
-    # wrapper that holds back what the target waits for must still be told to let go.
-    target._running.data_path.volume_control(volumes[nqn, nsid], kind, verb)  # noqa: SLF001
 
 
 def unflushed(target: TargetLike) -> list[str]:
