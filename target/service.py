@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from prestage.target import readiness
+from prestage.target import descriptors, readiness
 from prestage.target.errors import TargetError
 from prestage.target.notify import notify
 from prestage.target.rpc import view
@@ -96,6 +96,7 @@ class Service:
         target = self.make(self.settings)
         control = ControlServer(Context(target, self._kill), control_socket_path(self.settings))
         try:
+            descriptors.raise_limit(self.settings.limits.connections)
             # The lock of the control socket first: a second target in one place touches nothing.
             control.claim()
             notify("STATUS=starting")

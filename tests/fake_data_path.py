@@ -27,6 +27,7 @@ from prestage.target.datapath import (
     VolumeLimits,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError
+from prestage.target.network import Addresses, InterfaceAddress, Network
 from prestage.target.runtime import Connection, Runtime
 from prestage.target.settings import (
     NamespaceSettings,
@@ -400,6 +401,26 @@ class Host:
         return self.send(sqe(0x0C, cid=cid))
 
 
+class FakeNetwork(Network):
+    """A machine whose interfaces have the addresses that a test says."""
+
+    def __init__(self, *addresses: tuple[str, str]) -> None:
+        super().__init__()
+        self.starts = 0
+        self.warning: str | None = None
+        self.given = addresses
+
+    async def start(self) -> str | None:
+        self.starts += 1
+        if self.warning is None and not self.addresses.is_known:
+            self.say(*self.given)
+        return self.warning
+
+    def say(self, *addresses: tuple[str, str]) -> None:
+        """The addresses, with their interfaces, are these from now on."""
+        self._take(Addresses(tuple(InterfaceAddress(*one) for one in addresses), is_known=True))
+
+
 class Rig:
     """A running target on a fake data path: `async with Rig() as rig`."""
 
@@ -412,7 +433,8 @@ class Rig:
             state_directory=self.folder.name,
         )
         self.settings = default if settings is None else settings
-        self.target = Target(self.settings, self.fake)
+        self.network = FakeNetwork(("lo", "127.0.0.1"), ("lo", "::1"))
+        self.target = Target(self.settings, self.fake, self.network)
         self._next = 1
 
     async def __aenter__(self) -> Self:

@@ -11,6 +11,7 @@ from nvme_tcp import commands as nvme
 from nvme_tcp import pdu
 from nvme_tcp.connection import ConnectionClosed, RawConnection, Terminated, WireError
 from nvme_tcp.host import Controller, open_queue
+from nvme_tcp.queue import ready_queues
 
 from .probing import SEED, Site, check_fresh_connection
 from .running import RunningTarget, find
@@ -84,6 +85,17 @@ def test_1000_idle_connections(target: RunningTarget, site: Site) -> None:
             silent.expect_closed(20)
         for controller in controllers[::50]:
             controller.io[0].read(0, 1, 512)
+        # And all of them at once: none was forgotten.
+        for controller in controllers:
+            controller.io[0].submit(nvme.block_command(nvme.READ, 0, 1), expected=512)
+        waiting = [controller.io[0] for controller in controllers]
+        while waiting:
+            ready = ready_queues(waiting, 10.0)
+            assert ready, f"{len(waiting)} of {len(controllers)} queues are silent"
+            for queue in ready:
+                queue.pump(10.0)
+            waiting = [queue for queue in waiting if queue.in_flight]
+        assert all(one.io[0].completions.popitem()[1].is_ok for one in controllers)
     finally:
         for controller in controllers:
             controller.vanish()
