@@ -69,12 +69,14 @@ def test_power_cut_loses_no_flushed_write(directory: Path, block: int) -> None:
     plan = Plan(clusters=24, stride=SIZE // block // 25, span=80)
     traffic = Traffic(rng, [], BlockModel(block), plan)
     for turn in range(CUTS // 2 + 1):
-        with started(directory, config_of(directory, rng, block)) as target:
-            with target.site().pair(3) as controller:
-                traffic.use(controller.io)
-                if turn == 0:
-                    traffic.prepare(is_new=True)
-                else:
-                    traffic.check_crashed(wire_reader(controller, block))
-                traffic.run(rng.randrange(300), to_the_end=False)
-                cut_the_power(target, block)
+        with (
+            started(directory, config_of(directory, rng, block)) as target,
+            target.site().pair(3) as controller,
+        ):
+            traffic.use(controller.io)
+            if turn == 0:
+                traffic.prepare(is_new=True)
+            else:
+                traffic.check_crashed(wire_reader(controller, block))
+            traffic.run(rng.randrange(300), to_the_end=False)
+            cut_the_power(target, block)
