@@ -116,7 +116,9 @@ class RunningTarget:
             str(ready),
             *arguments,
         ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        # What is there already comes first: modules that were built with a sanitizer, say.
+        places = [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment

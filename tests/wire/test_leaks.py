@@ -20,7 +20,7 @@ from nvme_tcp.connection import ConnectionClosed, ProtocolError, Silence, Termin
 from nvme_tcp.host import Controller
 from nvme_tcp.queue import Queue, ready_queues
 
-from .probing import SEED, Site, check_fresh_connection
+from .probing import SEED, Site, check_fresh_connection, turns
 from .running import MIB, NQN, Config, base_config, merge
 from .test_stop import started
 
@@ -28,7 +28,8 @@ SIZE = 16 * MIB
 BLOCKS = SIZE // 512
 PLAIN, FAILING, SLOW = 1, 2, 3
 HOSTS = 3
-TURNS = 8
+TURNS = turns("PRESTAGE_TEST_HOSTS", 10)
+"""Associations of each host."""
 ENDINGS = (ConnectionClosed, Terminated, OSError)
 
 
