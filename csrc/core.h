@@ -109,9 +109,9 @@ struct ps_volume_stats {
   uint64_t errors;            /* commands that ended in a media error */
   uint64_t media_reads, media_writes, media_syncs, media_read_bytes, media_write_bytes;
   uint64_t unflushed_bytes;
-  uint32_t in_flight; /* commands */
-  uint32_t media_in_flight;
-  int32_t health; /* 0, or the errno of the deferred writes that fail now */
+  uint32_t in_flight;       /* commands */
+  uint32_t media_in_flight; /* operations waiting or under way */
+  int32_t health;           /* 0, or the errno of the deferred writes that fail now */
   uint32_t reserved;
 };
 
@@ -124,7 +124,7 @@ struct ps_core_stats {
   uint64_t busy_ns;                               /* time outside the wait */
   uint64_t notices_lost;                          /* IO_ERROR notices that found no room */
   uint32_t connections;
-  uint32_t transfers_in_use; /* data commands holding memory */
+  uint32_t transfers_in_use; /* commands that have frames reserved */
 };
 
 /* A Dataset Management range with Integral Dataset for Read, as the host gave it. */

@@ -98,6 +98,7 @@ static void conclude(struct command *command) {
   struct connection *connection = command->connection;
   struct ps_core *core = connection->reactor->core;
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
+  end_clear(command, false);
   gate_leave(command);
   count_done(command);
   note_error(command);

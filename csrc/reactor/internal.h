@@ -204,9 +204,10 @@ struct command {
   uint16_t fresh_count, pin_count, done_count, receive_frames;
   uint8_t stage, range_stage;
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
-   * its connection ended while its own media operation was under way. */
+   * its connection ended while its own media operation was under way. is_clearing: it has its range
+   * fenced in the tier. */
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, flushing, filling;
+      orphaned, responded, counts_receive, flushing, filling, is_clearing;
   uint8_t sqe[64];
   uint32_t *fresh;   /* frames that host data goes to, or is made in */
   uint32_t *pins;    /* frames pinned for reading */
@@ -426,7 +427,7 @@ void receive_data(struct command *command, uint32_t iov_count, uint32_t length);
 bool settle(struct command *command);
 
 /* range.c: with the lock held */
-bool clear_range(struct command *command, uint64_t offset, uint64_t length);
+void end_clear(struct command *command, bool is_cleared);
 
 /* parse.c: 0, or the status to end the command with */
 uint16_t command_parse(struct command *command, const struct ps_engine_event *event);

@@ -2,8 +2,8 @@
  * Command Set 1.0, 3.2.8 and 3.2.3).
  *
  * Large ranges are cleared on the medium (holes), not written from DRAM: the command takes its
- * range alone, the tier drops what it has of it once no media work is under way there, the medium
- * clears it, and only then does anybody else get at the range again.
+ * range alone, the tier ends the media writes there and begins none, the medium clears it, the tier
+ * forgets what it has of it, and only then does anybody else get at the range again.
  */
 #include <assert.h>
 #include <errno.h>
@@ -36,29 +36,41 @@ static bool whole_units(const struct command *command, uint64_t *offset, uint64_
   return true;
 }
 
+/* The command's fence in the tier falls, however clearing went. The lock is held. */
+void end_clear(struct command *command, bool is_cleared) {
+  struct reactor *reactor = command->connection->reactor;
+  if (!command->is_clearing) return;
+  command->is_clearing = false;
+  command->range_stage = 0;
+  ps_tier_clear_end(reactor->core->tier, reactor->now_ns, command->volume->number, is_cleared);
+}
+
+static bool fail_clear(struct command *command, uint64_t offset, int32_t error) {
+  end_clear(command, false);
+  command->fail_offset = offset;
+  fail(command, error, true);
+  return false;
+}
+
 /* Clear whole units on the medium; the range is ours alone. Call again until it is true or the
  * status is set. `cursor` is how far the medium has been told. */
-bool clear_range(struct command *command, uint64_t offset, uint64_t length) {
+static bool clear_range(struct command *command, uint64_t offset, uint64_t length) {
   struct reactor *reactor = command->connection->reactor;
-  uint32_t volume = command->volume->number;
   assert(command->is_gated && length > 0);
   if (command->range_stage == 0) {
-    if (ps_tier_drop(reactor->core->tier, volume, offset, length, &command->task.waiter) !=
-        PS_TIER_DONE)
-      return false;
+    int result = ps_tier_clear_begin(reactor->core->tier, reactor->now_ns, command->volume->number,
+                                     offset, length, &command->task.waiter);
+    if (result == PS_TIER_ERROR) return fail_clear(command, offset, command->task.waiter.error);
+    command->is_clearing = true;
+    if (result != PS_TIER_DONE) return false;
     command->range_stage = 1;
     command->cursor = offset;
   }
   if (command->media_under_way > 0) return false;
-  if (command->media_error != 0) {
-    command->fail_offset = offset;
-    fail(command, command->media_error, true);
-    return false;
-  }
+  if (command->media_error != 0) return fail_clear(command, offset, command->media_error);
   uint64_t left = offset + length - command->cursor;
   if (left == 0) {
-    ps_tier_wrote(reactor->core->tier, reactor->now_ns, volume);
-    command->range_stage = 0;
+    end_clear(command, true);
     return true;
   }
   uint32_t part = left < CLEAR_BYTES ? (uint32_t)left : CLEAR_BYTES;

@@ -35,7 +35,9 @@ static void segment(const struct command *command, uint32_t index, uint64_t *off
 
 void fail(struct command *command, int32_t error, bool is_write) {
   assert(error > 0);
-  if (is_write)
+  if (error == ERANGE) /* the namespace became smaller meanwhile */
+    command->status = PS_SC_LBA_RANGE | PS_DNR;
+  else if (is_write)
     command->status = error == ENOSPC ? PS_SC_CAPACITY : PS_SC_WRITE_FAULT;
   else
     command->status = PS_SC_READ_ERROR;
@@ -92,6 +94,7 @@ bool reserve_frames(struct command *command, uint32_t reserve) {
   if (command->reserved > 0) return true;
   if (ps_tier_reserve(core->tier, reserve, &command->task.waiter) != PS_TIER_DONE) return false;
   command->reserved = reserve;
+  command->connection->reactor->stats.transfers_in_use++;
   return true;
 }
 
@@ -254,7 +257,10 @@ void drop_all(struct command *command) {
   drop_fresh(command);
   leave_receive(command);
   if (command->reserved > 0) {
-    ps_tier_unreserve(command->connection->reactor->core->tier, command->reserved);
+    struct reactor *reactor = command->connection->reactor;
+    ps_tier_unreserve(reactor->core->tier, command->reserved);
     command->reserved = 0;
+    assert(reactor->stats.transfers_in_use > 0);
+    reactor->stats.transfers_in_use--;
   }
 }

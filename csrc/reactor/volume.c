@@ -82,17 +82,29 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   return 0;
 }
 
-int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
-  struct ps_core *core = reactor->core;
-  assert(volume->reactor == reactor && volume->is_started);
-  int error = ps_media_resize(volume->media, size);
-  if (error != 0) return error > 0 ? -error : error;
-  ps_media_get_limits(volume->media, &volume->limits);
+static int resize_tier(struct volume *volume, uint64_t size) {
+  struct ps_core *core = volume->core;
   core_lock(core);
-  error = ps_tier_volume_resize(core->tier, volume->number, volume->limits.size);
-  if (error == 0) volume->size = volume->limits.size;
+  int error = ps_tier_volume_resize(core->tier, volume->number, size);
+  if (error == 0) volume->size = size;
   core_unlock(core);
   return error;
+}
+
+/* No command may see bytes that the medium does not have: what shrinks, shrinks in the tier first.
+ * -EBUSY while a command clears a range on the medium. */
+int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
+  assert(volume->reactor == reactor && volume->is_started);
+  uint64_t before = volume->size;
+  int error = size != 0 && size < before ? resize_tier(volume, size) : 0;
+  if (error != 0) return error;
+  error = ps_media_resize(volume->media, size);
+  if (error != 0) {
+    (void)resize_tier(volume, before);
+    return error > 0 ? -error : error;
+  }
+  ps_media_get_limits(volume->media, &volume->limits);
+  return resize_tier(volume, volume->limits.size);
 }
 
 /* The medium is closed and the volume's number free again. */
