@@ -124,7 +124,7 @@ struct ps_core_stats {
   uint64_t busy_ns;                               /* time outside the wait */
   uint64_t notices_lost;                          /* IO_ERROR notices that found no room */
   uint32_t connections;
-  uint32_t transfers_in_use; /* data commands holding memory */
+  uint32_t transfers_in_use; /* I/O commands from their capsule until their response has left */
 };
 
 /* A Dataset Management range with Integral Dataset for Read, as the host gave it. */

@@ -107,9 +107,10 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   volume->media = NULL;
   volume->sched = NULL;
   volume->is_started = false;
-  volume->is_open = false;
-  /* An abandoned volume may have operations that never end: its number is not used again. */
+  /* An abandoned volume may have operations that never end: its number is not used again. Said
+   * before it is closed: whoever opens one takes no lock to find a free number. */
   volume->is_dead = abandon;
+  volume->is_open = false;
   core_unlock(core);
 }
 
