@@ -102,6 +102,9 @@ class FakeDataPath:
         self.lost_bytes = 0
         self.aborted: list[tuple[int, int]] = []
         self.refuses_open: str = ""
+        self.hold_open: asyncio.Event | None = None
+        """Media open once it is set, but for the first `hold_from`."""
+        self.hold_from = 0
         self.resize_fails = False
         self.capacity = 1 << 16
         self.live = 0
@@ -171,7 +174,9 @@ class FakeDataPath:
     def connection_stats(self, connection: int) -> dict[str, int]:
         return {"commands": 1}
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
+        if self.hold_open is not None and len(self.volumes) >= self.hold_from:
+            await self.hold_open.wait()
         if self.refuses_open and self.refuses_open in config.spec:
             raise MediumError("is in use by another target", config.spec)
         size = GIB
@@ -185,7 +190,7 @@ class FakeDataPath:
     def volume_limits(self, volume: int) -> VolumeLimits:
         return VolumeLimits(self.volumes[volume].size, 512, self.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
+    async def volume_resize(self, volume: int, size_bytes: int) -> None:
         if self.resize_fails:
             raise MediumError("No space left on device", f"volume {volume}")
         self.volumes[volume].size = size_bytes
