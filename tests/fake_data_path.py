@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
+from fake_network import FakeNetwork
 
 from prestage.target.datapath import (
     ClosedNotice,
@@ -27,7 +28,6 @@ from prestage.target.datapath import (
     VolumeLimits,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError
-from prestage.target.network import Addresses, InterfaceAddress, Network
 from prestage.target.runtime import Connection, Runtime
 from prestage.target.settings import (
     NamespaceSettings,
@@ -404,26 +404,6 @@ class Host:
     def request_event(self, cid: int = 0) -> int:
         """Send an Asynchronous Event Request; return its slot."""
         return self.send(sqe(0x0C, cid=cid))
-
-
-class FakeNetwork(Network):
-    """A machine whose interfaces have the addresses that a test says."""
-
-    def __init__(self, *addresses: tuple[str, str]) -> None:
-        super().__init__()
-        self.starts = 0
-        self.warning: str | None = None
-        self.given = addresses
-
-    async def start(self) -> str | None:
-        self.starts += 1
-        if self.warning is None and not self.addresses.is_known:
-            self.say(*self.given)
-        return self.warning
-
-    def say(self, *addresses: tuple[str, str]) -> None:
-        """The addresses, with their interfaces, are these from now on."""
-        self._take(Addresses(tuple(InterfaceAddress(*one) for one in addresses), is_known=True))
 
 
 class Rig:
