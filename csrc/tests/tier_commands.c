@@ -154,8 +154,7 @@ static void others_stage(struct command *command) {
 
 void step_command(struct command *command) {
   int result;
-  /* It may have been called without having been woken, and go on all the same. */
-  command->is_ready = true;
+  command->is_ready = true; /* unless it waits (again): it may have been called without a wake */
   switch (command->stage) {
     case RESERVING:
       result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);

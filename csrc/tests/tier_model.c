@@ -163,21 +163,27 @@ static bool is_busy(void) {
   return model.flying_count != 0;
 }
 
-/* Everything that was begun must end by media work and time alone. */
+/* Steps every command that can go on; false when none could. */
+static bool step_ready(void) {
+  bool has_stepped = false;
+  check();
+  for (uint32_t i = 0; i < COMMANDS; i++) {
+    if (!model.commands[i].is_ready) continue;
+    step_command(&model.commands[i]);
+    check();
+    has_stepped = true;
+  }
+  return has_stepped;
+}
+
+/* Everything that was begun must end by media work and time alone. Asking for media work may wake
+ * a command although there is none: time alone makes a frame evictable. */
 static void drain(void) {
   model.is_draining = true;
   for (uint32_t round = 0; is_busy(); round++) {
     if (round == 20000) model_fail("commands wait for ever", model.flying_count, 0);
-    bool has_stepped = false;
-    for (uint32_t i = 0; i < COMMANDS; i++) {
-      if (!model.commands[i].is_ready) continue;
-      step_command(&model.commands[i]);
-      check();
-      has_stepped = true;
-    }
-    if (issue_one()) continue;
-    check();
-    if (has_stepped) continue;
+    (void)step_ready();
+    if (issue_one() || step_ready()) continue;
     if (model.flying_count > 0) {
       end_one();
       check();

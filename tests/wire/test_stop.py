@@ -79,9 +79,9 @@ def file_reader(path: Path) -> Any:
     return read
 
 
-def wire_reader(controller: Controller) -> Any:
+def wire_reader(controller: Controller, block: int = BLOCK) -> Any:
     """Reads blocks through the wire."""
-    return lambda slba, blocks: controller.io[0].read(slba, blocks, BLOCK)
+    return lambda slba, blocks: controller.io[0].read(slba, blocks, block)
 
 
 @pytest.mark.parametrize("policy", ["back", "through"])
@@ -175,7 +175,7 @@ def test_kill_under_load_loses_no_flushed_write(directory: Path) -> None:
         with started(directory, config) as target, target.site().pair(3) as controller:
             traffic.use(controller.io)
             if turn == 0:
-                traffic.prepare()
+                traffic.prepare(is_new=True)
             else:
                 read = wire_reader(controller)
                 for cluster in range(PLAN.clusters):
