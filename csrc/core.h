@@ -1,8 +1,10 @@
 /* The data path as the control plane sees it: reactors, connections, volumes, namespace maps.
  *
  * One control thread calls these functions; none of them waits for I/O except ps_core_volume_open,
- * ps_core_volume_resize, ps_core_stop and ps_core_free. Reactors answer with notices, read in
- * batches after the wake descriptor became readable. C never calls the control plane.
+ * ps_core_volume_resize, ps_core_stop and ps_core_free. The first two may be called in another
+ * thread while the control thread calls others, but only one of them at a time, for a volume that
+ * the control thread leaves alone meanwhile, and not across a stop. Reactors answer with notices,
+ * read in batches after the wake descriptor became readable. C never calls the control plane.
  *
  * Fabrics and admin commands (and Connect on every queue) go up as PS_NOTICE_COMMAND and come back
  * by ps_core_answer. I/O commands finish in C.

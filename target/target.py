@@ -20,7 +20,6 @@ from prestage.target.errors import (
     Invalid,
     MediumError,
     NotFound,
-    TargetError,
 )
 from prestage.target.identity import Identity
 from prestage.target.listener import Address, Listener
@@ -224,8 +223,9 @@ class Target:
         )
         try:
             for namespace in settings.namespaces:
-                self._map(subsystem, open_namespace(runtime, identity, subsystem, namespace))
-        except TargetError:
+                opened = await open_namespace(runtime, identity, subsystem, namespace)
+                self._map(subsystem, opened)
+        except BaseException:
             for opened in list(subsystem.namespaces.values()):
                 await unmap(runtime, subsystem, opened)
                 await close_volume(runtime, opened, abandon=True)
@@ -261,7 +261,7 @@ class Target:
         async with self._lock:
             subsystem, identity = self.subsystem(nqn), self._identity
             assert identity is not None, "a running target has loaded its identity"
-            namespace = open_namespace(self._running, identity, subsystem, settings)
+            namespace = await open_namespace(self._running, identity, subsystem, settings)
             self._map(subsystem, namespace)
             subsystem.namespace_changed(namespace.nsid)
             await self._save()
@@ -287,10 +287,15 @@ class Target:
                 expected = f"a positive multiple of {namespace.block_bytes}"
                 raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
             data_path = self._running.data_path
-            data_path.volume_resize(namespace.volume, size_bytes)
-            size = data_path.volume_limits(namespace.volume).size
-            namespace.size_bytes = size - size % namespace.block_bytes
-            subsystem.namespace_changed(nsid)
+            try:
+                await data_path.volume_resize(namespace.volume, size_bytes)
+            finally:
+                # Also when nobody waits for it any more.
+                size = data_path.volume_limits(namespace.volume).size
+                now = size - size % namespace.block_bytes
+                if now != namespace.size_bytes:
+                    namespace.size_bytes = now
+                    subsystem.namespace_changed(nsid)
 
     def _map(self, subsystem: Subsystem, namespace: Namespace) -> None:
         self._running.data_path.map(subsystem.index, namespace.nsid, namespace.volume)

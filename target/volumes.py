@@ -91,7 +91,7 @@ def identifiers(
     return number, bytes.fromhex(settings.nguid) if settings.nguid else number.bytes
 
 
-def open_namespace(
+async def open_namespace(
     runtime: Runtime, identity: Identity, subsystem: Subsystem, settings: NamespaceSettings
 ) -> Namespace:
     """Open the medium and make a namespace of it, not yet part of the subsystem.
@@ -108,7 +108,7 @@ def open_namespace(
                 taken = f"{other.nqn} namespace {namespace.nsid}"
                 raise AlreadyExists(f"its uuid or nguid is that of {taken}", where, "a unique one")
     owned = sum(len(other.namespaces) for other in runtime.subsystems.values())
-    volume = runtime.data_path.volume_open(
+    volume = await runtime.data_path.volume_open(
         VolumeConfig(
             spec=medium_spec(settings),
             block_size=settings.block,

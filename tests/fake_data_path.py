@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
+from fake_network import FakeNetwork
 
 from prestage.target.datapath import (
     ClosedNotice,
@@ -27,7 +28,6 @@ from prestage.target.datapath import (
     VolumeLimits,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError
-from prestage.target.network import Addresses, InterfaceAddress, Network
 from prestage.target.runtime import Connection, Runtime
 from prestage.target.settings import (
     NamespaceSettings,
@@ -102,6 +102,9 @@ class FakeDataPath:
         self.lost_bytes = 0
         self.aborted: list[tuple[int, int]] = []
         self.refuses_open: str = ""
+        self.hold_open: asyncio.Event | None = None
+        """Media open once it is set, but for the first `hold_from`."""
+        self.hold_from = 0
         self.resize_fails = False
         self.capacity = 1 << 16
         self.live = 0
@@ -171,7 +174,9 @@ class FakeDataPath:
     def connection_stats(self, connection: int) -> dict[str, int]:
         return {"commands": 1}
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
+        if self.hold_open is not None and len(self.volumes) >= self.hold_from:
+            await self.hold_open.wait()
         if self.refuses_open and self.refuses_open in config.spec:
             raise MediumError("is in use by another target", config.spec)
         size = GIB
@@ -185,7 +190,7 @@ class FakeDataPath:
     def volume_limits(self, volume: int) -> VolumeLimits:
         return VolumeLimits(self.volumes[volume].size, 512, self.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
+    async def volume_resize(self, volume: int, size_bytes: int) -> None:
         if self.resize_fails:
             raise MediumError("No space left on device", f"volume {volume}")
         self.volumes[volume].size = size_bytes
@@ -399,26 +404,6 @@ class Host:
     def request_event(self, cid: int = 0) -> int:
         """Send an Asynchronous Event Request; return its slot."""
         return self.send(sqe(0x0C, cid=cid))
-
-
-class FakeNetwork(Network):
-    """A machine whose interfaces have the addresses that a test says."""
-
-    def __init__(self, *addresses: tuple[str, str]) -> None:
-        super().__init__()
-        self.starts = 0
-        self.warning: str | None = None
-        self.given = addresses
-
-    async def start(self) -> str | None:
-        self.starts += 1
-        if self.warning is None and not self.addresses.is_known:
-            self.say(*self.given)
-        return self.warning
-
-    def say(self, *addresses: tuple[str, str]) -> None:
-        """The addresses, with their interfaces, are these from now on."""
-        self._take(Addresses(tuple(InterfaceAddress(*one) for one in addresses), is_known=True))
 
 
 class Rig:

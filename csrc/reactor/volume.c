@@ -119,9 +119,10 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   volume->media = NULL;
   volume->sched = NULL;
   volume->is_started = false;
-  volume->is_open = false;
-  /* An abandoned volume may have operations that never end: its number is not used again. */
+  /* An abandoned volume may have operations that never end: its number is not used again. Said
+   * before it is closed: whoever opens one takes no lock to find a free number. */
   volume->is_dead = abandon;
+  volume->is_open = false;
   core_unlock(core);
 }
 
@@ -149,22 +150,26 @@ static void task_end(struct reactor *reactor, struct volume_task *task, int resu
   notice_send(core, &notice);
 }
 
-/* Take the volume out of the tier and close it; false while media work is under way. */
-static bool remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
+/* Take the volume out of the tier and close it; tried again later while media work is under way.
+ * Once it is closed its number may be opened again in another thread: nothing of it is touched
+ * after that. */
+static void remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
   struct ps_core *core = reactor->core;
   struct volume *volume = task->volume;
+  const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   int error = ps_tier_volume_remove(core->tier, volume->number);
   core_unlock(core);
-  if (error == -EBUSY && !task->abandon) return false;
+  if (error == -EBUSY && !task->abandon) return;
+  volume->task = NULL;
   close_volume(reactor, volume, task->abandon && error != 0);
+  free(task);
   notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_VOLUME_CLOSED,
-                                        .volume = volume->number,
-                                        .cookie = task->cookie,
+                                        .volume = number,
+                                        .cookie = cookie,
                                         .result = result,
                                         .lba = lost});
-  return true;
 }
 
 static void next_task(struct reactor *reactor, struct volume *volume) {
@@ -198,9 +203,8 @@ static void task_run(struct reactor *reactor, struct task *base) {
     /* Not closed: the data is still here, and the control plane decides. */
     task_end(reactor, task, task->error);
     next_task(reactor, volume);
-  } else if (remove_volume(reactor, task, task->error)) {
-    free(task);
-    volume->task = NULL;
+  } else {
+    remove_volume(reactor, task, task->error);
   }
 }
 

@@ -8,13 +8,13 @@ from fake_data_path import (
     HOST,
     NQN,
     Answered,
-    FakeNetwork,
     Host,
     Rig,
     run,
     settings_in,
     subsystem,
 )
+from fake_network import FakeNetwork
 
 from prestage.target.discovery import Port
 from prestage.target.network import Addresses

@@ -6,7 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from fake_data_path import NQN, FakeDataPath, FakeNetwork, settings_in, subsystem, until
+from fake_data_path import NQN, FakeDataPath, settings_in, subsystem, until
+from fake_network import FakeNetwork
 
 from prestage.target.placement import (
     Arrival,

@@ -152,6 +152,36 @@ def test_a_signal_while_it_starts_stops_it(daemon: Daemon) -> None:
     assert "ready" not in daemon.said
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_start_that_cannot_be_called_off_is_left_behind(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    monkeypatch.setattr(service, "STOP_GRACE_S", 30.0)
+    monkeypatch.setattr(service, "HURRY_S", 0.0)
+    opened = asyncio.Event()
+
+    async def stuck() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not opened.is_set():
+            try:
+                await opened.wait()
+            except asyncio.CancelledError:
+                # The second signal: the first has been heard.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    async def main() -> int:
+        code = await daemon.service.run()
+        opened.set()
+        return code
+
+    daemon.service.json = as_json
+    daemon.target.start = stuck  # type: ignore[method-assign]
+    assert asyncio.run(main()) == 1
+    assert daemon.service.gave_up, "so that the process ends around the thread"
+    assert "does not answer; no host was served" in daemon.said[-1]
+    assert not as_json or json.loads(daemon.said[-1])["clean"] is False
+
+
 def test_the_ready_file_is_there_while_it_serves(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,25 @@ def test_1000_idle_connections(target: RunningTarget, site: Site) -> None:
             controller.vanish()
 
 
+def test_commands_under_way_are_counted(target: RunningTarget, site: Site) -> None:
+    # What the checks after every test rely on.
+    with site.pair(1) as controller:
+        queue = controller.io[0]
+        cids = [
+            queue.submit(nvme.block_command(nvme.WRITE, 64 * n, 64), data=bytes(64 * 512))
+            for n in range(3)
+        ]
+        while len(queue.r2ts) < len(cids):
+            queue.wait_r2t(5)
+        held = target.resources()
+        assert held.transfers_in_use == 3
+        assert held.frames_pinned >= 1
+        for r2t in list(queue.r2ts):
+            queue.answer_r2t(r2t)
+        queue.answers_r2t = True
+        assert all(queue.wait(cid).is_ok for cid in cids)
+
+
 def test_connections_beyond_the_limit_are_refused_and_others_live(
     target: RunningTarget, site: Site
 ) -> None:
