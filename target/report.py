@@ -23,7 +23,7 @@ def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str
         "reactors": [data_path.reactor_stats(n) for n in range(runtime.settings.reactors)],
         "tier": data_path.tier_stats(),
         "subsystems": [_subsystem(runtime, s) for s in runtime.subsystems.values()],
-        "warnings": list(runtime.warnings),
+        "warnings": runtime.warnings,
     }
 
 

@@ -51,12 +51,19 @@ class Runtime:
     tenants: dict[str, int] = field(default_factory=dict)
     """By host NQN."""
     discovery: Discovery | None = None
-    warnings: list[str] = field(default_factory=list)
+    own_warnings: list[str] = field(default_factory=list)
+    """Those that are not about a namespace."""
     background: set[asyncio.Task[str]] = field(default_factory=set)
     """Removals whose medium takes its time."""
     power_cycles: int = 1
     unsafe_shutdowns: int = 0
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody should know, in sentences."""
+        namespaces = [n for s in self.subsystems.values() for n in s.namespaces.values()]
+        return [*self.own_warnings, *(text for n in namespaces for text in n.warnings)]
 
     def tenant(self, host_nqn: str) -> int:
         """Return the small number of a host; it stays the same while the target runs."""
