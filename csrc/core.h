@@ -120,6 +120,7 @@ struct ps_volume_stats {
 struct ps_core_stats {
   uint64_t connections_opened, connections_closed, connections_refused;
   uint64_t protocol_errors, digest_errors, handshake_timeouts;
+  uint64_t connections_stalled; /* ended: they held memory that others waited for */
   uint64_t commands, admin_commands;
   uint64_t bytes_in, bytes_out;
   uint64_t receive_calls, send_calls, wait_calls; /* system calls */

@@ -123,7 +123,5 @@ async def open_namespace(
         cookie, _ = runtime.cookies.expect()
         runtime.data_path.volume_close(volume, True, cookie)
         raise Invalid(f"its medium has {limits.size} bytes", where, "at least one block, or a size")
-    for bit, sentence in WARNINGS.items():
-        if limits.warnings & bit:
-            runtime.warnings.append(f"{where}: {sentence}")
-    return Namespace(nsid, settings, volume, size, number, nguid)
+    warnings = [f"{where}: {text}" for bit, text in WARNINGS.items() if limits.warnings & bit]
+    return Namespace(nsid, settings, volume, size, number, nguid, warnings=warnings)

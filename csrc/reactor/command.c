@@ -99,6 +99,8 @@ static void conclude(struct command *command) {
   struct ps_core *core = connection->reactor->core;
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   end_clear(command, false);
+  /* Also when it ends before its second has come (its data's digest was wrong). */
+  if (connection->fused_first == command) connection->fused_first = NULL;
   gate_leave(command);
   count_done(command);
   note_error(command);
@@ -115,6 +117,7 @@ static void respond(struct command *command) {
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   uint32_t count = sends_data ? pinned_iov(command) : 0;
   command->responded = true;
+  command->host_ns = connection->reactor->now_ns;
   if (command->in_capsule && !command->asked_data) {
     ps_engine_skip(connection->engine, command->slot);
     connection_resume(connection);
@@ -167,6 +170,7 @@ void command_start(struct connection *connection, const struct ps_engine_event *
 void receive_data(struct command *command, uint32_t iov_count, uint32_t length) {
   struct connection *connection = command->connection;
   command->asked_data = true;
+  command->host_ns = connection->reactor->now_ns;
   ps_engine_take(connection->engine, command->slot, command->iov, iov_count, length);
   if (command->in_capsule)
     connection_resume(connection);
@@ -185,7 +189,7 @@ void command_data(struct connection *connection, const struct ps_engine_event *e
 /* The slot's last byte was handed to the socket, or will never be. */
 static void command_free(struct command *command) {
   struct connection *connection = command->connection;
-  if (command->pin_count > 0 || command->reserved > 0) {
+  if (command->pin_count > 0 || command->reserved > 0 || command->shared > 0) {
     core_lock(connection->reactor->core);
     drop_all(command);
     core_unlock(connection->reactor->core);

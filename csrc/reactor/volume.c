@@ -25,6 +25,8 @@ struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_
 static void say_unmapped(struct ps_core *core, struct namespace_slot *slot) {
   slot->volume = NULL;
   slot->is_unmapping = false;
+  assert(core->removals > 0);
+  core->removals--;
   notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = slot->cookie});
 }
 
@@ -62,6 +64,7 @@ int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint3
   } else {
     slot->is_unmapping = true;
     slot->cookie = cookie;
+    core->removals++;
     if (slot->users == 0) say_unmapped(core, slot);
   }
   core_unlock(core);
@@ -150,6 +153,13 @@ static void task_end(struct reactor *reactor, struct volume_task *task, int resu
   notice_send(core, &notice);
 }
 
+/* While it waits, hosts that hold frames of it are watched (share.c). Lock held. */
+static void count_removal(struct ps_core *core, struct volume_task *task, bool waits) {
+  if (waits && !task->is_counted) core->removals++;
+  if (!waits && task->is_counted) core->removals--;
+  task->is_counted = waits;
+}
+
 /* Take the volume out of the tier and close it; tried again later while media work is under way.
  * Once it is closed its number may be opened again in another thread: nothing of it is touched
  * after that. */
@@ -160,6 +170,7 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   core_lock(core);
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   int error = ps_tier_volume_remove(core->tier, volume->number);
+  count_removal(core, task, error == -EBUSY && !task->abandon);
   core_unlock(core);
   if (error == -EBUSY && !task->abandon) return;
   volume->task = NULL;
@@ -217,6 +228,9 @@ static void abandon_tasks(struct reactor *reactor, struct volume *volume) {
     struct volume_task *task = volume->task;
     if (link_is_in(&task->task.ready)) list_remove(&task->task.ready);
     mailbox_forget(&reactor->mailbox, &task->task);
+    core_lock(reactor->core);
+    count_removal(reactor->core, task, false);
+    core_unlock(reactor->core);
     task_end(reactor, task, ECANCELED);
     volume->task = task->next;
     free(task);

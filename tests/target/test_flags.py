@@ -15,6 +15,7 @@ from prestage.target.flags import (
     settings_from_flags,
 )
 from prestage.target.settings import DEFAULT_NQN, ListenerSettings, NamespaceSettings
+from prestage.target.sizes import quote
 
 FILE = """
 [[listeners]]
@@ -149,6 +150,11 @@ def test_a_fault_of_the_file_is_no_fault_of_a_flag(tmp_path: Path) -> None:
          "whole number of bytes")),
         (ServeFlags(namespace=["/x,sice=1G"]),
          '--namespace: sice: unknown option, did you mean "size"?'),
+        (ServeFlags(namespace=["ram:,size=1M,size=2M"]),
+         "--namespace: size: given twice, expected once"),
+        (ServeFlags(namespace=["/" + "x" * 300 + ",size=1M"]),
+         (f'--namespace /{"x" * 300},size=1M: path: found {quote("/" + "x" * 300)}: '
+          "File name too long, expected a file or block device")),
         (ServeFlags(namespace=["ram:,size=1M,nsid=x"]),
          '--namespace: nsid: found "x", expected a whole number'),
         (ServeFlags(namespace=["ram:,size=1M,readonly=maybe"]),
