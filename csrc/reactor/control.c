@@ -273,6 +273,7 @@ int ps_core_volume_get_stats(struct ps_core *core, uint32_t number, struct ps_vo
   core_lock(core);
   *stats = volume->stats;
   stats->size = volume->size;
+  stats->media_in_flight = volume_work(core, volume, 0);
   stats->unflushed_bytes = ps_tier_unflushed(core->tier, number);
   core_unlock(core);
   return 0;
