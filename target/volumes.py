@@ -38,8 +38,12 @@ def escape(text: str) -> str:
 
 
 def backing_path(settings: NamespaceSettings) -> str:
-    """Return the absolute path, links unresolved: /dev/disk/by-id names outlive device names."""
-    return str(Path.cwd() / settings.path)
+    """Return the absolute path, links unresolved: /dev/disk/by-id names outlive device names.
+
+    But ".." is resolved, so that a file has one name and with it one identity.
+    """
+    path = Path.cwd() / settings.path
+    return str(path.parent.resolve() / path.name if ".." in path.parts else path)
 
 
 def medium_spec(settings: NamespaceSettings) -> str:
