@@ -106,7 +106,7 @@ struct ps_volume_config {
 struct ps_volume_stats {
   uint64_t size;
   uint64_t reads, writes, flushes, compares, zeroes, discards, verifies, copies;
-  uint64_t read_bytes, write_bytes;
+  uint64_t read_bytes, write_bytes, compare_bytes, verify_bytes, copy_bytes;
   uint64_t read_ns, write_ns; /* sums of times from command to response */
   uint64_t errors;            /* commands that ended in a media error */
   uint64_t media_reads, media_writes, media_syncs, media_read_bytes, media_write_bytes;
@@ -182,6 +182,8 @@ int ps_core_connection_info(struct ps_core *core, uint32_t connection,
 int ps_core_volume_open(struct ps_core *core, const struct ps_volume_config *config, char *error,
                         size_t error_size);
 int ps_core_volume_limits(struct ps_core *core, uint32_t volume, struct ps_media_limits *limits);
+/* -EBUSY: it is smaller for its commands from now on, but the medium still works beyond the new
+ * end. Call again, or with the old size to give up; what was beyond may be lost either way. */
 int ps_core_volume_resize(struct ps_core *core, uint32_t volume, uint64_t size);
 int ps_core_volume_flush(struct ps_core *core, uint32_t volume, uint32_t cookie);
 /* Flush (not when `abandon`), then close the medium. Unmap its namespaces first. */

@@ -76,6 +76,7 @@ class Runtime:
         for connection in self.connections.values():
             counts[connection.reactor] += 1
         return counts
+
     @property
     def warnings(self) -> list[str]:
         """What somebody should know, in sentences."""

@@ -37,7 +37,7 @@ from prestage.target.settings import (
     TargetSettings,
 )
 from prestage.target.subsystem import Kind, Namespace, Subsystem
-from prestage.target.volumes import open_namespace
+from prestage.target.volumes import open_namespace, resize_volume
 
 log = logging.getLogger("prestage.target")
 
@@ -319,16 +319,22 @@ class Target:
             await self._remove(subsystem, namespace)
 
     async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
-        """Change the size and tell connected hosts; what is beyond a smaller one is lost."""
+        """Change the size and tell connected hosts; what is beyond a smaller one is lost.
+
+        Raises NotFound; Invalid or MediumError with the size unchanged.
+        """
         async with self._lock:
             subsystem = self.subsystem(nqn)
             namespace = subsystem.namespace(nsid)
+            where = f"{nqn} namespace {nsid}"
             if size_bytes <= 0 or size_bytes % namespace.block_bytes:
                 expected = f"a positive multiple of {namespace.block_bytes}"
-                raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
+                raise Invalid(f"size {size_bytes}", where, expected)
             data_path = self._running.data_path
             try:
-                await data_path.volume_resize(namespace.volume, size_bytes)
+                await resize_volume(
+                    self._running, namespace, size_bytes, self.settings.limits.stop_s, where
+                )
             finally:
                 # Also when nobody waits for it any more.
                 size = data_path.volume_limits(namespace.volume).size

@@ -191,7 +191,8 @@ struct command {
   uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
   uint64_t offset;  /* bytes into the volume */
   uint64_t gate_offset, gate_length;
-  uint64_t cursor; /* range commands: how far they are */
+  uint64_t cursor;                  /* range commands: how far they are */
+  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
   uint64_t fail_offset;
   uint32_t length;
   uint32_t slot;
@@ -206,7 +207,7 @@ struct command {
   int32_t media_error;
   uint16_t status;
   uint16_t fresh_count, pin_count, done_count, receive_frames;
-  uint8_t stage, range_stage;
+  uint8_t stage, range_stage, part;
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
    * its connection ended while its own media operation was under way. is_clearing: it has its range
    * fenced in the tier. */
@@ -392,6 +393,7 @@ bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint
 /* volume.c */
 int volume_start(struct reactor *reactor, struct volume *volume);
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size);
+uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond);
 void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
 void volume_retry_closing(struct reactor *reactor);

@@ -85,29 +85,50 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   return 0;
 }
 
-static int resize_tier(struct volume *volume, uint64_t size) {
-  struct ps_core *core = volume->core;
-  core_lock(core);
+static int set_size(struct ps_core *core, struct volume *volume, uint64_t size) {
   int error = ps_tier_volume_resize(core->tier, volume->number, size);
   if (error == 0) volume->size = size;
+  return error;
+}
+
+/* Media operations that were handed out and have not ended; with `beyond`, those alone that reach
+ * past it. The lock is held. */
+uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < MEDIA_OPS; i++) {
+    const struct media_op *op = &core->ops[i];
+    if (op->volume != volume) continue;
+    bool reaches = op->item.op != PS_MEDIA_SYNC && op->item.offset + op->item.length > beyond;
+    if (beyond == 0 || reaches) count++;
+  }
+  return count;
+}
+
+/* The volume ends at `size` for its commands and for the tier; -EBUSY while its medium still works
+ * beyond: a write that ends after the cut would bring the old bytes back. */
+static int cut(struct ps_core *core, struct volume *volume, uint64_t size) {
+  if (volume->limits.size_is_fixed) return -EINVAL;
+  core_lock(core);
+  int error = volume->size > size ? set_size(core, volume, size) : 0;
+  if (error == 0 && volume_work(core, volume, size) > 0) error = -EBUSY;
   core_unlock(core);
   return error;
 }
 
-/* No command may see bytes that the medium does not have: what shrinks, shrinks in the tier first.
- * -EBUSY while a command clears a range on the medium. */
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
+  struct ps_core *core = reactor->core;
   assert(volume->reactor == reactor && volume->is_started);
-  uint64_t before = volume->size;
-  int error = size != 0 && size < before ? resize_tier(volume, size) : 0;
+  int error = 0;
+  if (size != 0 && size < volume->limits.size) error = cut(core, volume, size);
+  reactor->tier_changed = true;
   if (error != 0) return error;
   error = ps_media_resize(volume->media, size);
-  if (error != 0) {
-    (void)resize_tier(volume, before);
-    return error > 0 ? -error : error;
-  }
-  ps_media_get_limits(volume->media, &volume->limits);
-  return resize_tier(volume, volume->limits.size);
+  if (error == 0) ps_media_get_limits(volume->media, &volume->limits);
+  core_lock(core);
+  int tier_error = set_size(core, volume, volume->limits.size);
+  core_unlock(core);
+  if (error == 0) error = tier_error;
+  return error > 0 ? -error : error;
 }
 
 /* The medium is closed and the volume's number free again. */
