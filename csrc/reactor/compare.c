@@ -67,7 +67,15 @@ static enum step write_mate(struct command *command) {
     command->stage = SETTLE;
   }
   if (mate->fua || mate->volume->write_through) {
-    if (!make_durable(command, mate->offset, mate->length, mate->fua)) return failed(command);
+    if (!make_durable(command, mate->offset, mate->length, mate->fua)) {
+      /* It is the Write that failed: what it wrote may be there or not. */
+      if (command->status != 0) {
+        mate->status = command->status;
+        mate->fail_offset = command->fail_offset;
+        command->status = PS_SC_ABORTED_FUSED | PS_DNR;
+      }
+      return failed(command);
+    }
   }
   release_mate(command);
   return STEP_DONE;
@@ -106,8 +114,11 @@ enum step fused_write_step(struct command *command) {
   if (command->stage == SETTLE) return STEP_DONE;
   bool had_data = command->committed;
   struct command *first = command->mate;
-  if (first != NULL && first->reserved == 0) return STEP_WAIT;
-  if (first != NULL && !receive_fresh(command, 0) && command->status == 0) return STEP_WAIT;
+  if (first != NULL && first->reserved == 0 && !command->in_capsule) return STEP_WAIT;
+  /* In-capsule data does not wait for the first, whose own data may stand behind it. */
+  if (first != NULL && first->reserved == 0) command->stands_alone = true;
+  uint32_t reserve = command->stands_alone ? segment_count(command) : 0;
+  if (first != NULL && !receive_fresh(command, reserve) && command->status == 0) return STEP_WAIT;
   if (command->status != 0) {
     if (first != NULL) {
       first->mate = command->mate = NULL;
