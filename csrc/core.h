@@ -180,6 +180,8 @@ int ps_core_connection_info(struct ps_core *core, uint32_t connection,
 int ps_core_volume_open(struct ps_core *core, const struct ps_volume_config *config, char *error,
                         size_t error_size);
 int ps_core_volume_limits(struct ps_core *core, uint32_t volume, struct ps_media_limits *limits);
+/* -EAGAIN while commands, or writes to the medium, reach beyond a smaller size, which holds for new
+ * commands at once: flush and call again, or call with the old size to give up. */
 int ps_core_volume_resize(struct ps_core *core, uint32_t volume, uint64_t size);
 int ps_core_volume_flush(struct ps_core *core, uint32_t volume, uint32_t cookie);
 /* Flush (not when `abandon`), then close the medium. Unmap its namespaces first. */

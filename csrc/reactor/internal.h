@@ -145,7 +145,8 @@ struct volume {
   uint32_t number;
   uint32_t block_size;
   uint32_t block_shift;
-  uint64_t size;
+  uint64_t size;        /* what commands may use */
+  uint64_t medium_size; /* what the tier and the medium have: more while the volume shrinks */
   bool write_through, read_only, is_started;
   /* Set by the control thread, cleared by the owner. A dead one is never used again. */
   _Atomic bool is_open, is_dead;
@@ -191,7 +192,8 @@ struct command {
   uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
   uint64_t offset;  /* bytes into the volume */
   uint64_t gate_offset, gate_length;
-  uint64_t cursor; /* range commands: how far they are */
+  uint64_t medium_size; /* of the volume, when the gate was entered */
+  uint64_t cursor;      /* range commands: how far they are */
   uint64_t fail_offset;
   uint32_t length;
   uint32_t slot;
@@ -210,7 +212,7 @@ struct command {
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
    * its connection ended while its own media operation was under way. */
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, receives, flushing, filling;
+      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling;
   uint8_t sqe[64];
   uint32_t *fresh;   /* frames that host data goes to, or is made in */
   uint32_t *pins;    /* frames pinned for reading */

@@ -29,7 +29,8 @@ static bool can_clear(const struct command *command) {
 static bool whole_units(const struct command *command, uint64_t *offset, uint64_t *length) {
   uint64_t unit = unit_size(command), end = *offset + *length;
   uint64_t first = (*offset + unit - 1) / unit * unit;
-  uint64_t last = end == command->volume->size ? end : end / unit * unit;
+  uint64_t size = command->is_gated ? command->medium_size : command->volume->medium_size;
+  uint64_t last = end == size ? end : end / unit * unit;
   if (first >= last) return false;
   *offset = first;
   *length = last - first;
@@ -106,8 +107,8 @@ enum step zeroes_step(struct command *command) {
   uint64_t offset, length, end = command->offset + command->length;
   middle(command, &offset, &length);
   if (command->stage == ZERO_START) {
-    if (!reserve_frames(command, 1)) return STEP_WAIT;
-    if (!gate_enter(command, length > 0)) return STEP_WAIT;
+    if (!reserve_frames(command, 1)) return step_of(command, false);
+    if (!gate_enter(command, length > 0)) return step_of(command, false);
     command->committed = true;
     command->cursor = command->offset;
     command->stage = ZERO_HEAD;

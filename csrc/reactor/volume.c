@@ -85,17 +85,56 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   return 0;
 }
 
+static uint64_t gate_end(const struct command *command) {
+  return command->gate_offset + command->gate_length;
+}
+
+/* Whether a command, or an operation on the medium, reaches beyond `size`. Lock held. */
+static bool is_used_beyond(struct ps_core *core, const struct volume *volume, uint64_t size) {
+  const struct link *active = &volume->active;
+  for (const struct link *link = active->next; link != active; link = link->next)
+    if (gate_end(CONTAINER(link, struct command, active)) > size) return true;
+  for (uint32_t i = 0; i < MEDIA_OPS; i++) {
+    const struct media_op *op = &core->ops[i];
+    if (op->volume == volume && op->item.offset + op->item.length > size) return true;
+  }
+  return false;
+}
+
+/* Whether the size may become `size` now. A smaller one holds for new commands at once, and for the
+ * rest when nothing reaches beyond it any more; what clears the last, partial unit must end before
+ * that unit grows. Lock held. */
+static int may_resize(struct ps_core *core, struct volume *volume, uint64_t size) {
+  if (size < volume->size) {
+    volume->size = size;
+    return -EAGAIN;
+  }
+  if (size < volume->medium_size) {
+    if (is_used_beyond(core, volume, size)) return -EAGAIN;
+    return ps_tier_volume_resize(core->tier, volume->number, size);
+  }
+  const struct command *alone = volume->exclusive;
+  bool is_at_end = alone != NULL && gate_end(alone) >= volume->medium_size;
+  return size > volume->medium_size && is_at_end ? -EAGAIN : 0;
+}
+
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
   struct ps_core *core = reactor->core;
   assert(volume->reactor == reactor && volume->is_started);
-  int error = ps_media_resize(volume->media, size);
-  if (error != 0) return error > 0 ? -error : error;
-  ps_media_get_limits(volume->media, &volume->limits);
   core_lock(core);
-  error = ps_tier_volume_resize(core->tier, volume->number, volume->limits.size);
-  if (error == 0) volume->size = volume->limits.size;
+  int error = may_resize(core, volume, size);
+  if (error == 0 && size == volume->medium_size) volume->size = size;
+  bool is_done = error != 0 || size == volume->medium_size;
   core_unlock(core);
-  return error;
+  if (is_done) return error;
+  int refused = ps_media_resize(volume->media, size);
+  ps_media_get_limits(volume->media, &volume->limits);
+  uint64_t found = volume->limits.size - volume->limits.size % volume->block_size;
+  core_lock(core);
+  error = ps_tier_volume_resize(core->tier, volume->number, found);
+  if (error == 0) volume->size = volume->medium_size = found;
+  core_unlock(core);
+  return refused != 0 ? -abs(refused) : error;
 }
 
 /* The medium is closed and the volume's number free again. */
