@@ -204,11 +204,14 @@ class CoreDataPath:
         _checked(code, "ps_core_volume_limits")
         return VolumeLimits(limits.size, limits.block_size, limits.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
+    def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size; return False when it is to be tried again. Raises MediumError."""
         code = int(lib.ps_core_volume_resize(self._core, volume, size_bytes))
+        if code == -errno.EAGAIN:
+            return False
         if code < 0:
             raise MediumError(os.strerror(-code), f"volume {volume} to {size_bytes} bytes")
+        return True
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""

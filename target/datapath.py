@@ -170,8 +170,12 @@ class DataPath(Protocol):
     def volume_limits(self, volume: int) -> VolumeLimits:
         """Return what is known of the medium."""
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
+    def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size; return False when it is to be tried again. Raises MediumError.
+
+        A smaller size holds for new commands at once. It is tried again after a flush, while
+        commands that came before reach beyond it; the size before takes it back.
+        """
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""

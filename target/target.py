@@ -14,7 +14,15 @@ from prestage.target.connections import Connections
 from prestage.target.controller import Controller
 from prestage.target.datapath import MAX_SUBSYSTEMS, DataPath
 from prestage.target.discovery import Discovery, Port
-from prestage.target.draining import StopReport, close_volume, drain, flush_volume, remove, unmap
+from prestage.target.draining import (
+    StopReport,
+    close_volume,
+    drain,
+    flush_volume,
+    remove,
+    resize_volume,
+    unmap,
+)
 from prestage.target.errors import (
     AlreadyExists,
     Exhausted,
@@ -302,9 +310,8 @@ class Target:
             if size_bytes <= 0 or size_bytes % namespace.block_bytes:
                 expected = f"a positive multiple of {namespace.block_bytes}"
                 raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
-            data_path = self._running.data_path
-            data_path.volume_resize(namespace.volume, size_bytes)
-            size = data_path.volume_limits(namespace.volume).size
+            await resize_volume(self._running, subsystem, namespace, size_bytes)
+            size = self._running.data_path.volume_limits(namespace.volume).size
             namespace.size_bytes = size - size % namespace.block_bytes
             subsystem.namespace_changed(nsid)
 

@@ -106,6 +106,8 @@ class FakeDataPath:
         self.live = 0
         self.adopted: list[tuple[int, int]] = []
         self.warnings = 0
+        self.resize_waits = 0
+        """So many times a resize is to be tried again."""
 
     def _later(self, notice: Notice) -> None:
         asyncio.get_running_loop().call_soon(lambda: self.receive(notice))
@@ -184,10 +186,14 @@ class FakeDataPath:
     def volume_limits(self, volume: int) -> VolumeLimits:
         return VolumeLimits(self.volumes[volume].size, 512, self.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
+    def volume_resize(self, volume: int, size_bytes: int) -> bool:
         if self.resize_fails:
             raise MediumError("No space left on device", f"volume {volume}")
+        if self.resize_waits > 0:
+            self.resize_waits -= 1
+            return False
         self.volumes[volume].size = size_bytes
+        return True
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         self._order("flush", volume, cookie)
