@@ -224,9 +224,22 @@ def _check_backing(namespace: NamespaceSettings, prefix: str) -> Iterator[Found]
         return
     elif not path:
         yield f"{prefix}path", "found no path, expected a backing file or block device"
-    elif Path(path).is_dir():
+    else:
+        yield from _check_file(namespace, prefix)
+
+
+def _check_file(namespace: NamespaceSettings, prefix: str) -> Iterator[Found]:
+    path = namespace.path
+    try:
+        is_directory, exists = Path(path).is_dir(), Path(path).exists()
+    except (OSError, ValueError) as error:
+        # Too long a name, or bytes that no path has.
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        yield f"{prefix}path", f"found {quote(path)}: {reason}, expected a file or block device"
+        return
+    if is_directory:
         yield f"{prefix}path", f"found the directory {quote(path)}, expected a file or block device"
-    elif not namespace.size and not Path(path).exists():
+    elif not namespace.size and not exists:
         found = f"found no file {quote(path)}"
         yield f"{prefix}path", f"{found}, expected an existing file, or a size to create it with"
 

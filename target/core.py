@@ -225,12 +225,13 @@ class CoreDataPath:
         _checked(code, "ps_core_volume_limits")
         return VolumeLimits(limits.size, limits.block_size, limits.warnings)
 
-    async def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size; False while a smaller one must wait. Raises MediumError."""
         call = partial(lib.ps_core_volume_resize, self._core, volume, size_bytes)
         code = int(await _to_its_end(asyncio.ensure_future(self._in_thread(call))))
-        if code < 0:
+        if code < 0 and code != -errno.EBUSY:
             raise MediumError(os.strerror(-code), f"volume {volume} to {size_bytes} bytes")
+        return code == 0
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""

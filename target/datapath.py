@@ -173,8 +173,12 @@ class DataPath(Protocol):
     def volume_limits(self, volume: int) -> VolumeLimits:
         """Return what is known of the medium."""
 
-    async def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size. Raises MediumError with nothing changed.
+
+        False: commands beyond the smaller size are refused from now on, but the medium still works
+        there. Call again, or with the old size to give up.
+        """
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""

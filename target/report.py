@@ -28,7 +28,7 @@ def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str
         "placement": runtime.placement.report(runtime.load()),
         "tier": data_path.tier_stats(),
         "subsystems": [_subsystem(runtime, s) for s in runtime.subsystems.values()],
-        "warnings": list(runtime.warnings),
+        "warnings": runtime.warnings,
     }
 
 

@@ -59,7 +59,8 @@ class Runtime:
     discovery: Discovery | None = None
     network: Network = field(default_factory=Network)
     placement: Placement = field(init=False)
-    warnings: list[str] = field(default_factory=list)
+    own_warnings: list[str] = field(default_factory=list)
+    """Those that are not about a namespace."""
     background: set[asyncio.Task[str]] = field(default_factory=set)
     """Removals whose medium takes its time."""
     power_cycles: int = 1
@@ -75,6 +76,12 @@ class Runtime:
         for connection in self.connections.values():
             counts[connection.reactor] += 1
         return counts
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody should know, in sentences."""
+        namespaces = [n for s in self.subsystems.values() for n in s.namespaces.values()]
+        return [*self.own_warnings, *(text for n in namespaces for text in n.warnings)]
 
     def tenant(self, host_nqn: str) -> int:
         """Return the small number of a host; it stays the same while the target runs."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,8 +22,9 @@ from prestage.target.errors import (
     Invalid,
     MediumError,
     NotFound,
+    TargetError,
 )
-from prestage.target.identity import Identity
+from prestage.target.identity import Identity, lock_directory
 from prestage.target.listener import Address, Listener
 from prestage.target.network import Network, is_wildcard
 from prestage.target.report import reached_by, report
@@ -34,7 +37,9 @@ from prestage.target.settings import (
     TargetSettings,
 )
 from prestage.target.subsystem import Kind, Namespace, Subsystem
-from prestage.target.volumes import open_namespace
+from prestage.target.volumes import open_namespace, resize_volume
+
+log = logging.getLogger("prestage.target")
 
 
 class Target:
@@ -59,6 +64,8 @@ class Target:
         self._identity: Identity | None = None
         self._connections: Connections | None = None
         self._last_port = 0
+        self._lock_fd = -1
+        """Keeps other targets out of the state directory."""
 
     # ---- life ----
 
@@ -80,30 +87,34 @@ class Target:
             if self._runtime is not None:
                 raise AlreadyExists("the target runs already")
             check_limits(self.settings)
-            self._identity = await Identity.load(Path(self.settings.state_directory))
-            data_path = self._given_data_path
-            if data_path is None:
-                # Imported here, so that everything else runs without the C module.
-                from prestage.target.core import CoreDataPath
-
-                data_path = CoreDataPath(self.settings)
-            network = self._given_network or Network()
-            self._runtime = Runtime(data_path, self.settings, network=network)
-            network.changed = self._network_changed
+            directory = Path(self.settings.state_directory)
+            self._lock_fd = await asyncio.to_thread(lock_directory, directory)
             try:
+                self._identity = await Identity.load(directory)
+                data_path = self._given_data_path
+                if data_path is None:
+                    # Imported here, so that everything else runs without the C module.
+                    from prestage.target.core import CoreDataPath
+
+                    data_path = CoreDataPath(self.settings)
+                network = self._given_network or Network()
+                self._runtime = Runtime(data_path, self.settings, network=network)
+                network.changed = self._network_changed
                 await self._start(self._runtime, self._identity)
             except BaseException:
-                await self._shut(5.0)
+                if self._runtime is not None:
+                    await self._shut(5.0)
+                self._unlock()
                 raise
 
     async def _start(self, runtime: Runtime, identity: Identity) -> None:
         identity.started()
         runtime.power_cycles = identity.state.starts
         runtime.unsafe_shutdowns = identity.state.unsafe_stops
-        runtime.warnings.extend(identity.warnings)
+        runtime.own_warnings.extend(identity.warnings)
         too_few = shortage(self.settings.limits.connections)
         if too_few is not None:
-            runtime.warnings.append(too_few)
+            runtime.own_warnings.append(too_few)
         runtime.discovery = Discovery(runtime)
         runtime.subsystems[DISCOVERY_NQN] = Subsystem(
             DISCOVERY_NQN, Kind.DISCOVERY, serial=identity.serial(DISCOVERY_NQN)
@@ -140,8 +151,21 @@ class Target:
         self._runtime = self._connections = None
         if identity is not None:
             identity.stopped(clean=stopped.clean)
-            await identity.save()
+            await self._save_last(identity)
+        self._unlock()
         return stopped
+
+    def _unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._lock_fd = -1
+
+    async def _save_last(self, identity: Identity) -> None:
+        """What hosts wrote is safe already: a state directory that is lost does not undo that."""
+        try:
+            await identity.save()
+        except TargetError as error:
+            log.warning("the stop was not noted, the next start will count it as unsafe: %s", error)
 
     @property
     def _running(self) -> Runtime:
@@ -177,7 +201,7 @@ class Target:
     @property
     def warnings(self) -> list[str]:
         """What somebody should know, in sentences."""
-        return list(self._runtime.warnings) if self._runtime else []
+        return self._runtime.warnings if self._runtime else []
 
     def subsystem(self, nqn: str) -> Subsystem:
         """Return an NVM subsystem. Raises NotFound."""
@@ -198,7 +222,13 @@ class Target:
         """Add a subsystem with its namespaces. Raises AlreadyExists, Invalid, MediumError."""
         async with self._lock:
             await self._add_subsystem(settings)
-            await self._save()
+            try:
+                await self._save()
+            except TargetError:
+                subsystem = self._running.subsystems.pop(settings.nqn)
+                await self._discard(subsystem)
+                self._discovery_changed()
+                raise
 
     async def _add_subsystem(self, settings: SubsystemSettings) -> None:
         runtime, identity = self._running, self._identity
@@ -226,12 +256,17 @@ class Target:
                 opened = await open_namespace(runtime, identity, subsystem, namespace)
                 self._map(subsystem, opened)
         except BaseException:
-            for opened in list(subsystem.namespaces.values()):
-                await unmap(runtime, subsystem, opened)
-                await close_volume(runtime, opened, abandon=True)
+            await self._discard(subsystem)
             raise
         runtime.subsystems[settings.nqn] = subsystem
         self._discovery_changed()
+
+    async def _discard(self, subsystem: Subsystem) -> None:
+        """Close the namespaces of a subsystem that no host has seen."""
+        runtime = self._running
+        for opened in list(subsystem.namespaces.values()):
+            await unmap(runtime, subsystem, opened)
+            await close_volume(runtime, opened, abandon=True)
 
     async def remove_subsystem(self, nqn: str) -> None:
         """Disconnect its hosts, flush and close its namespaces.
@@ -262,9 +297,14 @@ class Target:
             subsystem, identity = self.subsystem(nqn), self._identity
             assert identity is not None, "a running target has loaded its identity"
             namespace = await open_namespace(self._running, identity, subsystem, settings)
+            try:
+                # First of all: hosts must find it again by the same identifiers.
+                await self._save()
+            except TargetError:
+                await close_volume(self._running, namespace, abandon=True)
+                raise
             self._map(subsystem, namespace)
             subsystem.namespace_changed(namespace.nsid)
-            await self._save()
             return namespace.nsid
 
     async def remove_namespace(self, nqn: str, nsid: int) -> None:
@@ -279,16 +319,22 @@ class Target:
             await self._remove(subsystem, namespace)
 
     async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
-        """Change the size and tell connected hosts; what is beyond a smaller one is lost."""
+        """Change the size and tell connected hosts; what is beyond a smaller one is lost.
+
+        Raises NotFound; Invalid or MediumError with the size unchanged.
+        """
         async with self._lock:
             subsystem = self.subsystem(nqn)
             namespace = subsystem.namespace(nsid)
+            where = f"{nqn} namespace {nsid}"
             if size_bytes <= 0 or size_bytes % namespace.block_bytes:
                 expected = f"a positive multiple of {namespace.block_bytes}"
-                raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
+                raise Invalid(f"size {size_bytes}", where, expected)
             data_path = self._running.data_path
             try:
-                await data_path.volume_resize(namespace.volume, size_bytes)
+                await resize_volume(
+                    self._running, namespace, size_bytes, self.settings.limits.stop_s, where
+                )
             finally:
                 # Also when nobody waits for it any more.
                 size = data_path.volume_limits(namespace.volume).size
@@ -355,8 +401,8 @@ class Target:
         """Ask for the addresses of the interfaces, once: few targets need them."""
         runtime = self._running
         warning = await runtime.network.start()
-        if warning is not None and warning not in runtime.warnings:
-            runtime.warnings.append(warning)
+        if warning is not None and warning not in runtime.own_warnings:
+            runtime.own_warnings.append(warning)
 
     def _network_changed(self) -> None:
         if self._runtime is not None:

@@ -106,6 +106,8 @@ class FakeDataPath:
         """Media open once it is set, but for the first `hold_from`."""
         self.hold_from = 0
         self.resize_fails = False
+        self.busy_resizes = 0
+        """So many times a smaller size must wait for the medium."""
         self.capacity = 1 << 16
         self.live = 0
         self.adopted: list[tuple[int, int]] = []
@@ -190,10 +192,14 @@ class FakeDataPath:
     def volume_limits(self, volume: int) -> VolumeLimits:
         return VolumeLimits(self.volumes[volume].size, 512, self.warnings)
 
-    async def volume_resize(self, volume: int, size_bytes: int) -> None:
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
         if self.resize_fails:
             raise MediumError("No space left on device", f"volume {volume}")
+        if self.busy_resizes and size_bytes < self.volumes[volume].size:
+            self.busy_resizes -= 1
+            return False
         self.volumes[volume].size = size_bytes
+        return True
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         self._order("flush", volume, cookie)

@@ -77,7 +77,13 @@ enum step compare_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   uint32_t count = segment_count(command);
   if (command->stage == RECEIVE) {
-    if (!receive_fresh(command, 2 * count)) return failed(command);
+    /* A first reserves for its second too: seconds that waited behind other pairs' firsts, which
+     * wait for their seconds, would wait for ever. */
+    bool had_frames = command->reserved > 0;
+    bool has_data = receive_fresh(command, is_fused(command) ? 3 * count : 2 * count);
+    if (!had_frames && command->reserved > 0 && command->mate != NULL)
+      wake_task(command->connection->reactor, &command->mate->task);
+    if (!has_data) return failed(command);
     command->stage = WAIT_MATE;
   }
   if (command->stage == WAIT_MATE) {
@@ -99,8 +105,9 @@ enum step fused_write_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (command->stage == SETTLE) return STEP_DONE;
   bool had_data = command->committed;
-  if (!receive_fresh(command, segment_count(command)) && command->status == 0) return STEP_WAIT;
   struct command *first = command->mate;
+  if (first != NULL && first->reserved == 0) return STEP_WAIT;
+  if (first != NULL && !receive_fresh(command, 0) && command->status == 0) return STEP_WAIT;
   if (command->status != 0) {
     if (first != NULL) {
       first->mate = command->mate = NULL;

@@ -17,14 +17,6 @@ static void reply(struct message *message, int result) {
   sem_post(&message->reply->done);
 }
 
-static uint32_t transfers_in_use(struct reactor *reactor) {
-  uint32_t sum = 0;
-  struct link *end = &reactor->connections;
-  for (struct link *link = end->next; link != end; link = link->next)
-    sum += CONTAINER(link, struct connection, all)->io_in_flight;
-  return sum;
-}
-
 static void abort_command(struct reactor *reactor, struct connection *connection,
                           const struct message *message) {
   int32_t slot = -1;
@@ -92,7 +84,6 @@ void message_handle(struct reactor *reactor, struct message *message) {
       break;
     case MESSAGE_STATS:
       *message->stats = reactor->stats;
-      message->stats->transfers_in_use = transfers_in_use(reactor);
       reply(message, 0);
       break;
     case MESSAGE_STOP:

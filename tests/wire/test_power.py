@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from .model import BlockModel
-from .probing import SEED
+from .probing import SEED, turns
 from .running import MIB, NQN, Config, RunningTarget, base_config, merge
 from .test_stop import started, wire_reader
 from .traffic import Plan, Traffic
 
 SIZE = 64 * MIB
-CUTS = int(os.environ.get("PRESTAGE_TEST_CUTS", "10"))
+CUTS = turns("PRESTAGE_TEST_CUTS", 12)
 
 
 @pytest.fixture(autouse=True)
