@@ -39,7 +39,10 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_without_flags_the_embedded_default_is_served() -> None:
+def test_without_flags_the_embedded_default_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     settings = settings_from_flags(ServeFlags())
     assert settings.listeners == [ListenerSettings(address="127.0.0.1", port=4420)]
     (subsystem,) = settings.subsystems
@@ -51,6 +54,16 @@ def test_without_flags_the_embedded_default_is_served() -> None:
 def test_the_default_image_is_in_the_state_directory() -> None:
     settings = settings_from_flags(ServeFlags(state_directory="/srv/x"))
     assert settings.subsystems[0].namespaces[0].path == "/srv/x/default.img"
+
+
+@pytest.mark.parametrize(("present", "size"), [(0, 4 << 30), (1 << 20, 0), (8 << 30, 0)])
+def test_a_default_image_that_was_resized_keeps_its_size(
+    tmp_path: Path, present: int, size: int
+) -> None:
+    with (tmp_path / "default.img").open("wb") as image:
+        image.truncate(present)
+    settings = settings_from_flags(ServeFlags(state_directory=str(tmp_path)))
+    assert settings.subsystems[0].namespaces[0].size == size
 
 
 def test_flags_alone_make_one_subsystem() -> None:
