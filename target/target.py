@@ -264,7 +264,12 @@ class Target:
                 expected = f"a positive multiple of {namespace.block_bytes}"
                 raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
             data_path = self._running.data_path
-            data_path.volume_resize(namespace.volume, size_bytes)
+            try:
+                data_path.volume_resize(namespace.volume, size_bytes)
+            except MediumError as error:
+                what = f"it cannot have {size_bytes} bytes: {error.what}"
+                where = f"{nqn} namespace {nsid}"
+                raise MediumError(what, where, number=error.number) from None
             size = data_path.volume_limits(namespace.volume).size
             namespace.size_bytes = size - size % namespace.block_bytes
             subsystem.namespace_changed(nsid)
