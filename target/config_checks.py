@@ -247,7 +247,7 @@ def _check_file(path: Path, size: int, prefix: str) -> Iterator[Found]:
     except (OSError, ValueError) as error:
         # Too long a name, or bytes that no path has.
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        yield f"{prefix}path", f"found {found}: {reason}, expected a file or block device"
+        yield f"{prefix}path", f"found {found}: {reason}, expected a file that can be opened"
 
 
 def _check_namespaces_across(subsystems: list[SubsystemSettings]) -> Iterator[Found]:

@@ -1,7 +1,7 @@
 """The byte-exact model of the tier (csrc/tests/tier_model.c): interleavings and power cuts by seed.
 
 PRESTAGE_TIER_RUNS sets how many runs (one seed and about 2.5 power cuts each) the main test does;
-4000 make 10,000 cuts. A failure prints its seed: `tier_model SEED 1` repeats it.
+4100 make 10,000 cuts. A failure prints its seed: `tier_model SEED 1` repeats it.
 """
 
 from __future__ import annotations
