@@ -212,7 +212,7 @@ struct command {
    * its connection ended while its own media operation was under way. is_clearing: it has its range
    * fenced in the tier. */
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, receives, flushing, filling, is_clearing;
+      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing;
   uint8_t sqe[64];
   uint32_t *fresh;   /* frames that host data goes to, or is made in */
   uint32_t *pins;    /* frames pinned for reading */
