@@ -175,7 +175,7 @@ def test_a_fault_of_the_file_is_no_fault_of_a_flag(tmp_path: Path) -> None:
          "--namespace: size: given twice, expected once"),
         (ServeFlags(namespace=["/" + "x" * 300 + ",size=1M"]),
          (f'--namespace /{"x" * 300},size=1M: path: found {quote("/" + "x" * 300)}: '
-          "File name too long, expected a file or block device")),
+          "File name too long, expected a file that can be opened")),
         (ServeFlags(namespace=["ram:,size=1M,nsid=x"]),
          '--namespace: nsid: found "x", expected a whole number'),
         (ServeFlags(namespace=["ram:,size=1M,readonly=maybe"]),
