@@ -7,10 +7,12 @@ many notices at a time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from prestage._core import ffi, lib
 from prestage.target.datapath import (
@@ -39,6 +41,9 @@ DSM_RANGES = 4096
 ERROR_BYTES = 512
 NOT_PINNED = -1
 NS_A_SECOND = 1_000_000_000
+UNHEARD = 0
+"""A cookie that nothing waits for: Cookies begin at 1."""
+T = TypeVar("T")
 
 
 def core_config(settings: TargetSettings) -> dict[str, Any]:
@@ -79,6 +84,7 @@ class CoreDataPath:
         self._wake_fd = -1
         self._receive: Callable[[Notice], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._slow_calls = asyncio.Lock()
 
     # ---- life ----
 
@@ -180,8 +186,23 @@ class CoreDataPath:
 
     # ---- volumes ----
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
         """Open a medium; return the volume's number. Raises MediumError."""
+        opening = asyncio.ensure_future(self._in_thread(partial(self._volume_open, config)))
+        try:
+            return await _to_its_end(opening)
+        except asyncio.CancelledError:
+            if opening.exception() is None:
+                # Nobody else knows of it.
+                lib.ps_core_volume_close(self._core, opening.result(), True, UNHEARD)
+            raise
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Make a call that waits for a medium, without the event loop; one at a time (core.h)."""
+        async with self._slow_calls:
+            return await asyncio.to_thread(call)
+
+    def _volume_open(self, config: VolumeConfig) -> int:
         error = ffi.new("char[]", ERROR_BYTES)
         spec = ffi.new("char[]", os.fsencode(config.spec))
         values = {
@@ -204,14 +225,13 @@ class CoreDataPath:
         _checked(code, "ps_core_volume_limits")
         return VolumeLimits(limits.size, limits.block_size, limits.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> bool:
-        """Change the size; return False when it is to be tried again. Raises MediumError."""
-        code = int(lib.ps_core_volume_resize(self._core, volume, size_bytes))
-        if code == -errno.EAGAIN:
-            return False
-        if code < 0:
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size; False while a smaller one must wait. Raises MediumError."""
+        call = partial(lib.ps_core_volume_resize, self._core, volume, size_bytes)
+        code = int(await _to_its_end(asyncio.ensure_future(self._in_thread(call))))
+        if code < 0 and code != -errno.EBUSY:
             raise MediumError(os.strerror(-code), f"volume {volume} to {size_bytes} bytes")
-        return True
+        return code == 0
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""
@@ -282,6 +302,17 @@ class CoreDataPath:
         if len(values) != 8 * 32:
             raise DataPathError(f"{len(values)} values", "value tables", "8 x 32 numbers")
         lib.ps_core_set_values(self._core, ffi.new("float[]", values))
+
+
+async def _to_its_end(work: asyncio.Future[T]) -> T:
+    """Await `work`. When cancelled, do so no less: what it uses may be freed afterwards."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
 
 
 def _notice(raw: Any) -> Notice:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, field
 
 from prestage.target.datapath import DoneNotice
-from prestage.target.errors import DataPathError, MediumError
+from prestage.target.errors import DataPathError
 from prestage.target.runtime import Runtime
 from prestage.target.subsystem import Namespace, Subsystem
 
@@ -17,7 +17,6 @@ log = logging.getLogger("prestage.target")
 
 FLUSH_TRIES = 2
 """A flush also reports failures from before it; the second one tells how things stand now."""
-RESIZE_PAUSE_S = 0.002
 CLOSE_S = 1.0
 """Closing a medium that was flushed, or is abandoned, may take this long beyond the limit."""
 
@@ -147,28 +146,6 @@ async def flush_volume(runtime: Runtime, namespace: Namespace, timeout_s: float)
             return ""
         why = _errno(notice.result)
     return why
-
-
-async def resize_volume(
-    runtime: Runtime, subsystem: Subsystem, namespace: Namespace, size_bytes: int
-) -> None:
-    """Change the size of a namespace's medium once no command of before needs the old one.
-
-    Raises MediumError, the size being what it was.
-    """
-    data_path, volume = runtime.data_path, namespace.volume
-    loop = asyncio.get_running_loop()
-    before = data_path.volume_limits(volume).size
-    end = loop.time() + runtime.settings.limits.stop_s
-    while not data_path.volume_resize(volume, size_bytes):
-        # A medium that refuses a size must not cost what was written beyond it.
-        why = await flush_volume(runtime, namespace, max(0.0, end - loop.time()))
-        if not why and loop.time() < end:
-            await asyncio.sleep(RESIZE_PAUSE_S)
-            continue
-        data_path.volume_resize(volume, before - before % namespace.block_bytes)
-        where = f"{subsystem.nqn} namespace {namespace.nsid}"
-        raise MediumError(f"it keeps its size: {why or 'commands use what would be lost'}", where)
 
 
 async def remove(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -> str:

@@ -122,9 +122,16 @@ def _chosen(subsystems: list[SubsystemSettings], nqn: str | None) -> int:
 
 
 def default_namespace(state_directory: str) -> NamespaceSettings:
-    """Return the namespace of the embedded default: 4 GiB on a sparse file."""
+    """Return the namespace of the embedded default: a sparse file of 4 GiB, or of what it has.
+
+    A host may have seen it grow; it is not to find it smaller, nor the target refusing to start.
+    """
     path = Path(state_directory) / DEFAULT_IMAGE
-    return NamespaceSettings(path=str(path), nsid=1, size=DEFAULT_IMAGE_BYTES)
+    try:
+        present = path.stat().st_size
+    except OSError:
+        present = 0
+    return NamespaceSettings(path=str(path), nsid=1, size=present or DEFAULT_IMAGE_BYTES)
 
 
 def _usage(flag: str, message: str, path: str = "") -> UsageError:

@@ -84,8 +84,10 @@ class Identity:
 
     async def _set_aside(self) -> Path:
         number = 1
-        while (aside := self.path.with_name(f"{FILE_NAME}.damaged-{number}")).exists():
+        aside = self.path.with_name(f"{FILE_NAME}.damaged-{number}")
+        while await aiofiles.os.path.exists(aside):
             number += 1
+            aside = self.path.with_name(f"{FILE_NAME}.damaged-{number}")
         await aiofiles.os.rename(self.path, aside)
         return aside
 

@@ -13,16 +13,9 @@ from prestage.target.checks import check_limits, check_nqn, check_subsystem
 from prestage.target.connections import Connections
 from prestage.target.controller import Controller
 from prestage.target.datapath import MAX_SUBSYSTEMS, DataPath
+from prestage.target.descriptors import shortage
 from prestage.target.discovery import Discovery, Port
-from prestage.target.draining import (
-    StopReport,
-    close_volume,
-    drain,
-    flush_volume,
-    remove,
-    resize_volume,
-    unmap,
-)
+from prestage.target.draining import StopReport, close_volume, drain, flush_volume, remove, unmap
 from prestage.target.errors import (
     AlreadyExists,
     Exhausted,
@@ -33,7 +26,8 @@ from prestage.target.errors import (
 )
 from prestage.target.identity import Identity, lock_directory
 from prestage.target.listener import Address, Listener
-from prestage.target.report import report
+from prestage.target.network import Network, is_wildcard
+from prestage.target.report import reached_by, report
 from prestage.target.runtime import Runtime
 from prestage.target.settings import (
     DISCOVERY_NQN,
@@ -43,7 +37,7 @@ from prestage.target.settings import (
     TargetSettings,
 )
 from prestage.target.subsystem import Kind, Namespace, Subsystem
-from prestage.target.volumes import open_namespace
+from prestage.target.volumes import open_namespace, resize_volume
 
 log = logging.getLogger("prestage.target")
 
@@ -52,12 +46,18 @@ class Target:
     """An NVMe/TCP target. `async with Target(settings) as target:` starts and stops it.
 
     Operations are done one after another; one that fails changes nothing and raises TargetError.
-    Without `data_path` the one in C is used.
+    Without `data_path` the one in C is used, without `network` the machine's.
     """
 
-    def __init__(self, settings: TargetSettings, data_path: DataPath | None = None) -> None:
+    def __init__(
+        self,
+        settings: TargetSettings,
+        data_path: DataPath | None = None,
+        network: Network | None = None,
+    ) -> None:
         self.settings = settings
         self._given_data_path = data_path
+        self._given_network = network
         self._lock = asyncio.Lock()
         self._listeners: dict[Address, Listener] = {}
         self._runtime: Runtime | None = None
@@ -97,7 +97,9 @@ class Target:
                     from prestage.target.core import CoreDataPath
 
                     data_path = CoreDataPath(self.settings)
-                self._runtime = Runtime(data_path, self.settings)
+                network = self._given_network or Network()
+                self._runtime = Runtime(data_path, self.settings, network=network)
+                network.changed = self._network_changed
                 await self._start(self._runtime, self._identity)
             except BaseException:
                 if self._runtime is not None:
@@ -110,6 +112,9 @@ class Target:
         runtime.power_cycles = identity.state.starts
         runtime.unsafe_shutdowns = identity.state.unsafe_stops
         runtime.own_warnings.extend(identity.warnings)
+        too_few = shortage(self.settings.limits.connections)
+        if too_few is not None:
+            runtime.own_warnings.append(too_few)
         runtime.discovery = Discovery(runtime)
         runtime.subsystems[DISCOVERY_NQN] = Subsystem(
             DISCOVERY_NQN, Kind.DISCOVERY, serial=identity.serial(DISCOVERY_NQN)
@@ -119,8 +124,10 @@ class Target:
         for subsystem in self.settings.subsystems:
             await self._add_subsystem(subsystem)
         await identity.save()
+        if runtime.placement.needs_interfaces:
+            await self._learn_addresses()
         for listener in self.settings.listeners:
-            self._add_listener(listener)
+            await self._add_listener(listener)
 
     async def stop(self, timeout_s: float | None = None) -> StopReport:
         """Drain, flush, and stop within about `timeout_s` (default: limits.stop_s).
@@ -139,6 +146,7 @@ class Target:
             listener.close()
         self._listeners.clear()
         stopped = await drain(runtime, timeout_s)
+        await runtime.network.stop()
         runtime.data_path.stop()
         self._runtime = self._connections = None
         if identity is not None:
@@ -176,6 +184,13 @@ class Target:
     def listeners(self) -> list[Address]:
         """Bound addresses, with the ports that were found for port 0."""
         return list(self._listeners)
+
+    def reached_by(self, address: str) -> list[str]:
+        """Return the addresses by which hosts reach a listener: a wildcard stands for many.
+
+        Empty for a wildcard when the interfaces are not known.
+        """
+        return reached_by(self._running, address)
 
     @property
     def subsystems(self) -> list[Subsystem]:
@@ -238,8 +253,9 @@ class Target:
         )
         try:
             for namespace in settings.namespaces:
-                self._map(subsystem, open_namespace(runtime, identity, subsystem, namespace))
-        except TargetError:
+                opened = await open_namespace(runtime, identity, subsystem, namespace)
+                self._map(subsystem, opened)
+        except BaseException:
             await self._discard(subsystem)
             raise
         runtime.subsystems[settings.nqn] = subsystem
@@ -280,7 +296,7 @@ class Target:
         async with self._lock:
             subsystem, identity = self.subsystem(nqn), self._identity
             assert identity is not None, "a running target has loaded its identity"
-            namespace = open_namespace(self._running, identity, subsystem, settings)
+            namespace = await open_namespace(self._running, identity, subsystem, settings)
             try:
                 # First of all: hosts must find it again by the same identifiers.
                 await self._save()
@@ -303,17 +319,29 @@ class Target:
             await self._remove(subsystem, namespace)
 
     async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
-        """Change the size and tell connected hosts; what is beyond a smaller one is lost."""
+        """Change the size and tell connected hosts; what is beyond a smaller one is lost.
+
+        Raises NotFound; Invalid or MediumError with the size unchanged.
+        """
         async with self._lock:
             subsystem = self.subsystem(nqn)
             namespace = subsystem.namespace(nsid)
+            where = f"{nqn} namespace {nsid}"
             if size_bytes <= 0 or size_bytes % namespace.block_bytes:
                 expected = f"a positive multiple of {namespace.block_bytes}"
-                raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
-            await resize_volume(self._running, subsystem, namespace, size_bytes)
-            size = self._running.data_path.volume_limits(namespace.volume).size
-            namespace.size_bytes = size - size % namespace.block_bytes
-            subsystem.namespace_changed(nsid)
+                raise Invalid(f"size {size_bytes}", where, expected)
+            data_path = self._running.data_path
+            try:
+                await resize_volume(
+                    self._running, namespace, size_bytes, self.settings.limits.stop_s, where
+                )
+            finally:
+                # Also when nobody waits for it any more.
+                size = data_path.volume_limits(namespace.volume).size
+                now = size - size % namespace.block_bytes
+                if now != namespace.size_bytes:
+                    namespace.size_bytes = now
+                    subsystem.namespace_changed(nsid)
 
     def _map(self, subsystem: Subsystem, namespace: Namespace) -> None:
         self._running.data_path.map(subsystem.index, namespace.nsid, namespace.volume)
@@ -354,11 +382,13 @@ class Target:
     async def add_listener(self, settings: ListenerSettings) -> Address:
         """Listen on one more address; return it with the port that was found."""
         async with self._lock:
-            return self._add_listener(settings)
+            return await self._add_listener(settings)
 
-    def _add_listener(self, settings: ListenerSettings) -> Address:
+    async def _add_listener(self, settings: ListenerSettings) -> Address:
         runtime, connections = self._running, self._connections
         assert connections is not None, "a running target has its connections"
+        if is_wildcard(settings.address):
+            await self._learn_addresses()
         listener = Listener.open(settings, connections.accepted)
         self._listeners[listener.address] = listener
         if runtime.discovery is not None:
@@ -366,6 +396,18 @@ class Target:
             runtime.discovery.ports[listener.address] = Port(self._last_port, *listener.address)
         self._discovery_changed()
         return listener.address
+
+    async def _learn_addresses(self) -> None:
+        """Ask for the addresses of the interfaces, once: few targets need them."""
+        runtime = self._running
+        warning = await runtime.network.start()
+        if warning is not None and warning not in runtime.own_warnings:
+            runtime.own_warnings.append(warning)
+
+    def _network_changed(self) -> None:
+        if self._runtime is not None:
+            self._runtime.placement.forget()
+            self._discovery_changed()
 
     async def remove_listener(self, address: str, port: int) -> None:
         """Stop listening on an address. Hosts connected through it stay connected."""

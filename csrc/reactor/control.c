@@ -177,7 +177,7 @@ static const char *check_limits(const struct volume *volume) {
 }
 
 static int attach(struct ps_core *core, struct volume *volume) {
-  volume->size = volume->medium_size = volume->limits.size;
+  volume->size = volume->limits.size;
   volume->sched = ps_sched_new(volume->limits.queue_depth);
   if (volume->sched == NULL) return -ENOMEM;
   core_lock(core);

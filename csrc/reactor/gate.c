@@ -22,7 +22,6 @@ static uint32_t count_blockers(const struct command *command) {
 static void enter(struct command *command) {
   list_append(&command->volume->active, &command->active);
   command->is_gated = true;
-  command->medium_size = command->volume->medium_size;
 }
 
 /* True once the command may go on. Call again after waking when it was false and no status is set.

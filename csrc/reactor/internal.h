@@ -145,8 +145,7 @@ struct volume {
   uint32_t number;
   uint32_t block_size;
   uint32_t block_shift;
-  uint64_t size;        /* what commands may use */
-  uint64_t medium_size; /* what the tier and the medium have: more while the volume shrinks */
+  uint64_t size;
   bool write_through, read_only, is_started;
   /* Set by the control thread, cleared by the owner. A dead one is never used again. */
   _Atomic bool is_open, is_dead;
@@ -192,8 +191,8 @@ struct command {
   uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
   uint64_t offset;  /* bytes into the volume */
   uint64_t gate_offset, gate_length;
-  uint64_t medium_size; /* of the volume, when the gate was entered */
-  uint64_t cursor;      /* range commands: how far they are */
+  uint64_t cursor;                  /* range commands: how far they are */
+  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
   uint64_t fail_offset;
   uint32_t length;
   uint32_t slot;
@@ -208,11 +207,12 @@ struct command {
   int32_t media_error;
   uint16_t status;
   uint16_t fresh_count, pin_count, done_count, receive_frames;
-  uint8_t stage, range_stage;
+  uint8_t stage, range_stage, part;
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
-   * its connection ended while its own media operation was under way. */
+   * its connection ended while its own media operation was under way. is_clearing: it has its range
+   * fenced in the tier. */
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling;
+      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing;
   uint8_t sqe[64];
   uint32_t *fresh;   /* frames that host data goes to, or is made in */
   uint32_t *pins;    /* frames pinned for reading */
@@ -393,6 +393,7 @@ bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint
 /* volume.c */
 int volume_start(struct reactor *reactor, struct volume *volume);
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size);
+uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond);
 void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
 void volume_retry_closing(struct reactor *reactor);
@@ -445,7 +446,7 @@ void receive_data(struct command *command, uint32_t iov_count, uint32_t length);
 bool settle(struct command *command);
 
 /* range.c: with the lock held */
-bool clear_range(struct command *command, uint64_t offset, uint64_t length);
+void end_clear(struct command *command, bool is_cleared);
 
 /* parse.c: 0, or the status to end the command with */
 uint16_t command_parse(struct command *command, const struct ps_engine_event *event);

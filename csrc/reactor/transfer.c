@@ -35,7 +35,9 @@ static void segment(const struct command *command, uint32_t index, uint64_t *off
 
 void fail(struct command *command, int32_t error, bool is_write) {
   assert(error > 0);
-  if (is_write)
+  if (error == ERANGE) /* the volume has shrunk since the command was checked */
+    command->status = PS_SC_LBA_RANGE | PS_DNR;
+  else if (is_write)
     command->status = error == ENOSPC ? PS_SC_CAPACITY : PS_SC_WRITE_FAULT;
   else
     command->status = PS_SC_READ_ERROR;

@@ -85,56 +85,50 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   return 0;
 }
 
-static uint64_t gate_end(const struct command *command) {
-  return command->gate_offset + command->gate_length;
+static int set_size(struct ps_core *core, struct volume *volume, uint64_t size) {
+  int error = ps_tier_volume_resize(core->tier, volume->number, size);
+  if (error == 0) volume->size = size;
+  return error;
 }
 
-/* Whether a command, or an operation on the medium, reaches beyond `size`. Lock held. */
-static bool is_used_beyond(struct ps_core *core, const struct volume *volume, uint64_t size) {
-  const struct link *active = &volume->active;
-  for (const struct link *link = active->next; link != active; link = link->next)
-    if (gate_end(CONTAINER(link, struct command, active)) > size) return true;
+/* Media operations that were handed out and have not ended; with `beyond`, those alone that reach
+ * past it. The lock is held. */
+uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond) {
+  uint32_t count = 0;
   for (uint32_t i = 0; i < MEDIA_OPS; i++) {
     const struct media_op *op = &core->ops[i];
-    if (op->volume == volume && op->item.offset + op->item.length > size) return true;
+    if (op->volume != volume) continue;
+    bool reaches = op->item.op != PS_MEDIA_SYNC && op->item.offset + op->item.length > beyond;
+    if (beyond == 0 || reaches) count++;
   }
-  return false;
+  return count;
 }
 
-/* Whether the size may become `size` now. A smaller one holds for new commands at once, and for the
- * rest when nothing reaches beyond it any more; what clears the last, partial unit must end before
- * that unit grows. Lock held. */
-static int may_resize(struct ps_core *core, struct volume *volume, uint64_t size) {
-  if (size < volume->size) {
-    volume->size = size;
-    return -EAGAIN;
-  }
-  if (size < volume->medium_size) {
-    if (is_used_beyond(core, volume, size)) return -EAGAIN;
-    return ps_tier_volume_resize(core->tier, volume->number, size);
-  }
-  const struct command *alone = volume->exclusive;
-  bool is_at_end = alone != NULL && gate_end(alone) >= volume->medium_size;
-  return size > volume->medium_size && is_at_end ? -EAGAIN : 0;
+/* The volume ends at `size` for its commands and for the tier; -EBUSY while its medium still works
+ * beyond: a write that ends after the cut would bring the old bytes back. */
+static int cut(struct ps_core *core, struct volume *volume, uint64_t size) {
+  if (volume->limits.size_is_fixed) return -EINVAL;
+  core_lock(core);
+  int error = volume->size > size ? set_size(core, volume, size) : 0;
+  if (error == 0 && volume_work(core, volume, size) > 0) error = -EBUSY;
+  core_unlock(core);
+  return error;
 }
 
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
   struct ps_core *core = reactor->core;
   assert(volume->reactor == reactor && volume->is_started);
+  int error = 0;
+  if (size != 0 && size < volume->limits.size) error = cut(core, volume, size);
+  reactor->tier_changed = true;
+  if (error != 0) return error;
+  error = ps_media_resize(volume->media, size);
+  if (error == 0) ps_media_get_limits(volume->media, &volume->limits);
   core_lock(core);
-  int error = may_resize(core, volume, size);
-  if (error == 0 && size == volume->medium_size) volume->size = size;
-  bool is_done = error != 0 || size == volume->medium_size;
+  int tier_error = set_size(core, volume, volume->limits.size);
   core_unlock(core);
-  if (is_done) return error;
-  int refused = ps_media_resize(volume->media, size);
-  ps_media_get_limits(volume->media, &volume->limits);
-  uint64_t found = volume->limits.size - volume->limits.size % volume->block_size;
-  core_lock(core);
-  error = ps_tier_volume_resize(core->tier, volume->number, found);
-  if (error == 0) volume->size = volume->medium_size = found;
-  core_unlock(core);
-  return refused != 0 ? -abs(refused) : error;
+  if (error == 0) error = tier_error;
+  return error > 0 ? -error : error;
 }
 
 /* The medium is closed and the volume's number free again. */
@@ -149,9 +143,10 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   volume->media = NULL;
   volume->sched = NULL;
   volume->is_started = false;
-  volume->is_open = false;
-  /* An abandoned volume may have operations that never end: its number is not used again. */
+  /* An abandoned volume may have operations that never end: its number is not used again. Said
+   * before it is closed: whoever opens one takes no lock to find a free number. */
   volume->is_dead = abandon;
+  volume->is_open = false;
   core_unlock(core);
 }
 
@@ -186,23 +181,27 @@ static void count_removal(struct ps_core *core, struct volume_task *task, bool w
   task->is_counted = waits;
 }
 
-/* Take the volume out of the tier and close it; false while media work is under way. */
-static bool remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
+/* Take the volume out of the tier and close it; tried again later while media work is under way.
+ * Once it is closed its number may be opened again in another thread: nothing of it is touched
+ * after that. */
+static void remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
   struct ps_core *core = reactor->core;
   struct volume *volume = task->volume;
+  const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   int error = ps_tier_volume_remove(core->tier, volume->number);
   count_removal(core, task, error == -EBUSY && !task->abandon);
   core_unlock(core);
-  if (error == -EBUSY && !task->abandon) return false;
+  if (error == -EBUSY && !task->abandon) return;
+  volume->task = NULL;
   close_volume(reactor, volume, task->abandon && error != 0);
+  free(task);
   notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_VOLUME_CLOSED,
-                                        .volume = volume->number,
-                                        .cookie = task->cookie,
+                                        .volume = number,
+                                        .cookie = cookie,
                                         .result = result,
                                         .lba = lost});
-  return true;
 }
 
 static void next_task(struct reactor *reactor, struct volume *volume) {
@@ -236,9 +235,8 @@ static void task_run(struct reactor *reactor, struct task *base) {
     /* Not closed: the data is still here, and the control plane decides. */
     task_end(reactor, task, task->error);
     next_task(reactor, volume);
-  } else if (remove_volume(reactor, task, task->error)) {
-    free(task);
-    volume->task = NULL;
+  } else {
+    remove_volume(reactor, task, task->error);
   }
 }
 

@@ -199,7 +199,7 @@ def test_hosts_are_allowed_denied_and_listed(cli: Cli) -> None:
 
 
 def test_listeners_are_added_removed_and_listed(cli: Cli) -> None:
-    assert cli.run("listener", "add", "[::1]:0") == "listening on [::1]:40001\n"
+    assert cli.run("listener", "add", "[::1]:40001") == "listening on [::1]:40001\n"
     assert cli.run("listener", "add", "[::1]:40001") == "listening on [::1]:40001 already\n"
     assert cli.run("listener", "list") == (
         "ADDRESS    PORT   FAMILY\n127.0.0.1  4420   IPv4\n::1        40001  IPv6\n"

@@ -40,13 +40,24 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_without_flags_the_embedded_default_is_served() -> None:
+def test_without_flags_the_embedded_default_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     settings = settings_from_flags(ServeFlags())
     assert settings.listeners == [ListenerSettings(address="127.0.0.1", port=4420)]
     (subsystem,) = settings.subsystems
     assert subsystem.nqn == DEFAULT_NQN == "nqn.2026-11.io.prestage:default"
     assert subsystem.namespaces == [NamespaceSettings(path="var/default.img", nsid=1, size=4 << 30)]
     assert settings.tier.size == 512 << 20
+
+
+def test_the_default_image_keeps_the_size_that_it_has(tmp_path: Path) -> None:
+    image = tmp_path / "default.img"
+    for content, size in ((b"", 4 << 30), (bytes(8192), 8192)):
+        image.write_bytes(content)
+        settings = settings_from_flags(ServeFlags(state_directory=str(tmp_path)))
+        assert settings.subsystems[0].namespaces[0].size == size
 
 
 def test_the_default_image_is_in_the_state_directory() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fake_data_path import (
     HOST,
@@ -202,6 +203,24 @@ def test_namespaces_come_grow_and_go_while_hosts_are_connected() -> None:
             assert host.identify(0, 2).data == bytes(4096)
             assert not rig.fake.closes, "no reconnect"
             assert not rig.fake.volumes[1].open
+
+    run(main())
+
+
+def test_shrinking_waits_for_the_medium_within_a_bound(tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = LimitSettings(stop_s=0.2)
+        settings = msgspec.structs.replace(settings_in(tmp_path, subsystem(NQN, 1)), limits=limits)
+        async with Rig(settings) as rig:
+            namespace = rig.target.subsystem(NQN).namespaces[1]
+            before = namespace.size_bytes
+            rig.fake.busy_resizes = 3
+            await rig.target.resize_namespace(NQN, 1, before // 2)
+            assert (namespace.size_bytes, rig.fake.busy_resizes) == (before // 2, 0)
+            rig.fake.busy_resizes = 1 << 30
+            with pytest.raises(MediumError, match="busy beyond the new end"):
+                await rig.target.resize_namespace(NQN, 1, before // 4)
+            assert namespace.size_bytes == rig.fake.volumes[0].size == before // 2
 
     run(main())
 

@@ -6,7 +6,7 @@ import pytest
 
 from prestage.target.errors import Invalid
 from prestage.target.settings import NamespaceSettings
-from prestage.target.volumes import escape, medium_spec, validate
+from prestage.target.volumes import backing_path, escape, medium_spec, validate
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,12 @@ def test_a_relative_path_is_made_absolute_and_links_stay(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to("/dev/null")
     assert medium_spec(NamespaceSettings(path="link")) == f"file:{escape(str(tmp_path))}/link"
+
+
+def test_another_way_to_the_same_file_is_the_same_path(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    other = NamespaceSettings(path=f"{tmp_path}/in/../image")
+    assert backing_path(other) == backing_path(NamespaceSettings(path=f"{tmp_path}/./image"))
 
 
 def test_good_settings_are_valid() -> None:
