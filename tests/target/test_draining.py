@@ -1,13 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-import pytest
-from fake_data_path import ENOSPC, NQN, Rig, ram, run, settings_in, subsystem
-
-from prestage.target.errors import MediumError
-from prestage.target.settings import LimitSettings
+from fake_data_path import ENOSPC, NQN, Rig, ram, run
 
 
 def test_a_stop_closes_connections_then_flushes_then_closes_media() -> None:
@@ -133,28 +128,5 @@ def test_a_second_stop_has_nothing_to_do() -> None:
         async with Rig() as rig:
             assert (await rig.target.stop(1.0)).clean
             assert (await rig.target.stop(0.0)).clean
-
-    run(main())
-
-
-def test_a_resize_is_asked_for_again_until_no_command_needs_the_old_size() -> None:
-    async def main() -> None:
-        async with Rig() as rig:
-            rig.fake.resize_waits = 3
-            await rig.target.resize_namespace(NQN, 1, 4096)
-            assert rig.target.subsystem(NQN).namespace(1).size_bytes == 4096
-
-    run(main())
-
-
-def test_a_resize_that_commands_prevent_keeps_the_size(tmp_path: Path) -> None:
-    async def main() -> None:
-        limits = LimitSettings(stop_s=0.02)
-        async with Rig(settings_in(tmp_path, subsystem(NQN, 1), limits=limits)) as rig:
-            before = rig.target.subsystem(NQN).namespace(1).size_bytes
-            rig.fake.resize_waits = 1 << 30
-            with pytest.raises(MediumError, match="it keeps its size"):
-                await rig.target.resize_namespace(NQN, 1, 4096)
-            assert rig.target.subsystem(NQN).namespace(1).size_bytes == before
 
     run(main())
