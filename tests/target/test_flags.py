@@ -65,6 +65,16 @@ def test_the_default_image_is_in_the_state_directory() -> None:
     assert settings.subsystems[0].namespaces[0].path == "/srv/x/default.img"
 
 
+@pytest.mark.parametrize(("present", "size"), [(0, 4 << 30), (1 << 20, 0), (8 << 30, 0)])
+def test_a_default_image_that_was_resized_keeps_its_size(
+    tmp_path: Path, present: int, size: int
+) -> None:
+    with (tmp_path / "default.img").open("wb") as image:
+        image.truncate(present)
+    settings = settings_from_flags(ServeFlags(state_directory=str(tmp_path)))
+    assert settings.subsystems[0].namespaces[0].size == size
+
+
 def test_flags_alone_make_one_subsystem() -> None:
     settings = settings_from_flags(
         ServeFlags(

@@ -233,7 +233,7 @@ def test_resizing_to_nonsense_or_without_space_changes_nothing() -> None:
                 with pytest.raises(Invalid):
                     await rig.target.resize_namespace(NQN, 1, size)
             rig.fake.resize_fails = True
-            with pytest.raises(MediumError):
+            with pytest.raises(MediumError, match=f"^{NQN} namespace 1: .* 1073741824 bytes: "):
                 await rig.target.resize_namespace(NQN, 1, 1 << 30)
             with pytest.raises(NotFound):
                 await rig.target.resize_namespace(NQN, 9, 4096)
@@ -419,6 +419,18 @@ def test_the_same_identifier_twice_is_refused() -> None:
             with pytest.raises(AlreadyExists, match="uuid"):
                 await rig.target.add_namespace(NQN, ram(uuid=number))
             assert state(rig)[0] == before[0]  # type: ignore[index]
+
+    run(main())
+
+
+def test_a_file_that_is_served_already_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        image = NamespaceSettings(path=str(tmp_path / "image"), size=1 << 20)
+        async with Rig() as rig:
+            nsid = await rig.target.add_namespace(NQN, image)
+            again = NamespaceSettings(path=image.path)
+            with pytest.raises(AlreadyExists, match=f"it is {NQN} namespace {nsid} already"):
+                await rig.target.add_namespace(NQN, again)
 
     run(main())
 
