@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -203,8 +204,11 @@ class CoreDataPath:
             return await asyncio.to_thread(call)
 
     def _volume_open(self, config: VolumeConfig) -> int:
-        error = ffi.new("char[]", ERROR_BYTES)
-        spec = ffi.new("char[]", os.fsencode(config.spec))
+        encoded = os.fsencode(config.spec)
+        spec = ffi.new("char[]", encoded)
+        # The reason comes after the specification, and mostly names the file once more.
+        size = ERROR_BYTES + 2 * len(encoded)
+        error = ffi.new("char[]", size)
         values = {
             "spec": spec,
             "block_size": config.block_size,
@@ -213,9 +217,10 @@ class CoreDataPath:
             "reactor": config.reactor,
         }
         pointer = ffi.new("struct ps_volume_config *", values)
-        code = int(lib.ps_core_volume_open(self._core, pointer, error, ERROR_BYTES))
+        code = int(lib.ps_core_volume_open(self._core, pointer, error, size))
         if code < 0:
-            raise MediumError(_text(error) or os.strerror(-code), config.spec)
+            reason = _reason(_text(error), config.spec) or os.strerror(-code)
+            raise MediumError(reason, config.spec, number=-code)
         return code
 
     def volume_limits(self, volume: int) -> VolumeLimits:
@@ -230,7 +235,9 @@ class CoreDataPath:
         call = partial(lib.ps_core_volume_resize, self._core, volume, size_bytes)
         code = int(await _to_its_end(asyncio.ensure_future(self._in_thread(call))))
         if code < 0 and code != -errno.EBUSY:
-            raise MediumError(os.strerror(-code), f"volume {volume} to {size_bytes} bytes")
+            raise MediumError(
+                os.strerror(-code), f"volume {volume} to {size_bytes} bytes", number=-code
+            )
         return code == 0
 
     def volume_flush(self, volume: int, cookie: int) -> None:
@@ -337,6 +344,14 @@ def _fields(pointer: Any) -> dict[str, int]:
     """Return the numbers of a struct by name."""
     names = [name for name, _ in ffi.typeof(pointer[0]).fields or () if name != "reserved"]
     return {name: int(getattr(pointer, name)) for name in names}
+
+
+def _reason(text: str, spec: str) -> str:
+    """Return why a medium could not be opened, without its specification before it."""
+    for start in (f'media spec "{spec}"', spec):
+        if text.startswith(start):
+            return re.sub(r"(, at byte [0-9]+)?: ", "", text[len(start) :], count=1)
+    return text
 
 
 def _text(error: Any) -> str:

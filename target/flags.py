@@ -122,16 +122,16 @@ def _chosen(subsystems: list[SubsystemSettings], nqn: str | None) -> int:
 
 
 def default_namespace(state_directory: str) -> NamespaceSettings:
-    """Return the namespace of the embedded default: a sparse file of 4 GiB, or of what it has.
+    """Return the namespace of the embedded default: a sparse file, of 4 GiB when it is new.
 
-    A host may have seen it grow; it is not to find it smaller, nor the target refusing to start.
+    One that is there may have been resized, and keeps its size.
     """
     path = Path(state_directory) / DEFAULT_IMAGE
     try:
-        present = path.stat().st_size
-    except OSError:
-        present = 0
-    return NamespaceSettings(path=str(path), nsid=1, size=present or DEFAULT_IMAGE_BYTES)
+        is_new = path.stat().st_size == 0
+    except (OSError, ValueError):
+        is_new = True
+    return NamespaceSettings(path=str(path), nsid=1, size=DEFAULT_IMAGE_BYTES if is_new else 0)
 
 
 def _usage(flag: str, message: str, path: str = "") -> UsageError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import ipaddress
 import logging
@@ -30,6 +31,7 @@ START_S = 2.0
 SETTLE_S = 0.05
 """Changes come in bursts; they are looked at together."""
 RETRY_S = 1.0
+LOOPBACK = ipaddress.ip_address("127.0.0.1")
 MOST_BESIDE = 16
 """Addresses that discovery names for one listener at most."""
 
@@ -72,18 +74,23 @@ class Addresses:
     is_known: bool = False
     """False: nobody could be asked, `all` is empty."""
 
+    @functools.cached_property
+    def _interfaces(self) -> dict[ipaddress.IPv4Address | ipaddress.IPv6Address, str]:
+        """By address; of those that several interfaces have, the first."""
+        return {ipaddress.ip_address(one.address): one.interface for one in reversed(self.all)}
+
     def interface_of(self, address: str) -> str:
         """Return the interface that has an address, empty when it is not known."""
-        zone = address.partition("%")[2]
+        if not self.all:
+            return ""
+        text, _, zone = address.partition("%")
         if zone:
             return zone
-        wanted = ipaddress.ip_address(address)
-        for one in self.all:
-            mine = ipaddress.ip_address(one.address)
+        wanted = ipaddress.ip_address(text)
+        if wanted.is_loopback and wanted.version == 4:
             # The whole of 127.0.0.0/8 is there, though only one address of it is listed.
-            if mine == wanted or (wanted.is_loopback and mine.is_loopback):
-                return one.interface
-        return ""
+            wanted = LOOPBACK
+        return self._interfaces.get(wanted, "")
 
     def beside(self, local: str, version: int) -> list[str]:
         """Return the addresses of an IP version that a host can reach which reached `local`.

@@ -335,6 +335,9 @@ class Target:
                 await resize_volume(
                     self._running, namespace, size_bytes, self.settings.limits.stop_s, where
                 )
+            except MediumError as error:
+                what = f"it cannot have {size_bytes} bytes: {error.what}"
+                raise MediumError(what, where, number=error.number) from None
             finally:
                 # Also when nobody waits for it any more.
                 size = data_path.volume_limits(namespace.volume).size

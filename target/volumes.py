@@ -111,19 +111,24 @@ async def open_namespace(
     number, nguid = identifiers(identity, settings, subsystem.nqn, nsid)
     for other in (subsystem, *runtime.subsystems.values()):
         for namespace in other.namespaces.values():
+            taken = f"{other.nqn} namespace {namespace.nsid}"
+            if settings.path and backing_path(settings) == backing_path(namespace.settings):
+                raise AlreadyExists(f"it is {taken} already", where, "a file that is not served")
             if number == namespace.uuid or nguid == namespace.nguid:
-                taken = f"{other.nqn} namespace {namespace.nsid}"
                 raise AlreadyExists(f"its uuid or nguid is that of {taken}", where, "a unique one")
     owned = sum(len(other.namespaces) for other in runtime.subsystems.values())
-    volume = await runtime.data_path.volume_open(
-        VolumeConfig(
-            spec=medium_spec(settings),
-            block_size=settings.block,
-            write_through=settings.write_policy == "through",
-            read_only=settings.read_only,
-            reactor=(owned + len(subsystem.namespaces)) % runtime.settings.reactors,
-        )
+    config = VolumeConfig(
+        spec=medium_spec(settings),
+        block_size=settings.block,
+        write_through=settings.write_policy == "through",
+        read_only=settings.read_only,
+        reactor=(owned + len(subsystem.namespaces)) % runtime.settings.reactors,
     )
+    try:
+        volume = await runtime.data_path.volume_open(config)
+    except MediumError as error:
+        # Whoever gave the path has not seen the specification that was made of it.
+        raise MediumError(error.what, where, error.expected, error.number) from None
     limits = runtime.data_path.volume_limits(volume)
     size = limits.size - limits.size % settings.block
     if size == 0:

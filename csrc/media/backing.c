@@ -53,6 +53,10 @@ static bool fail_open(const struct ps_spec_report *report, const struct ps_backi
                           "nothing else uses",
                           path);
     case ENOENT:
+      if (order->create) {
+        return ps_spec_fail(report, order->path_at,
+                            "there is no directory to create %s in; expected one", path);
+      }
       return ps_spec_fail(report, order->path_at,
                           "%s does not exist; expected a file or block device (or create=1 and "
                           "size=BYTES to make a file)",

@@ -197,7 +197,7 @@ struct command {
    * its connection ended while its own media operation was under way. is_clearing: it has its range
    * fenced in the tier. */
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, stands_alone, responded, counts_receive, receives, flushing, filling, is_clearing;
+      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing;
   uint8_t sqe[64];
   uint32_t *fresh;   /* frames that host data goes to, or is made in */
   uint32_t *pins;    /* frames pinned for reading */
@@ -485,9 +485,6 @@ enum step copy_step(struct command *command);
 static inline uint16_t le16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
 static inline uint32_t le32(const uint8_t *bytes) {
   return (uint32_t)le16(bytes) | (uint32_t)le16(bytes + 2) << 16;
-}
-static inline bool is_fused_first(const struct command *command) {
-  return (command->sqe[1] & 0x03) == 1;
 }
 static inline uint64_t le64(const uint8_t *bytes) {
   return le32(bytes) | (uint64_t)le32(bytes + 4) << 32;

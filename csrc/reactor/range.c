@@ -134,8 +134,8 @@ enum step zeroes_step(struct command *command) {
     command->stage = ZERO_ENTER;
   }
   if (command->stage == ZERO_ENTER) {
-    if (!reserve_frames(command, 1)) return STEP_WAIT;
-    if (!gate_enter(command, clears_any(command))) return STEP_WAIT;
+    if (!reserve_frames(command, 1)) return step_of(command, false);
+    if (!gate_enter(command, clears_any(command))) return step_of(command, false);
     command->committed = true;
     command->stage = ZERO_MAKE;
   }

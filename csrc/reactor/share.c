@@ -38,17 +38,15 @@ static void take(struct command *command, uint32_t frames) {
   command->shared = frames;
 }
 
-/* True once `frames` count as held by the command's connection; false: it is woken. What comes
- * in-capsule does not wait, nor count then: the data of those that hold the share may stand behind
- * it, or the share may be wanted by the first of its own pair. Lock held. */
+/* True once `frames` count as held by the command's connection; false: it is woken. Lock held.
+ * In-capsule data never waits here: nothing behind it in the stream can be read until it has a
+ * place, and the data of those who hold the share is behind it. */
 bool share_enter(struct command *command, uint32_t frames) {
   struct connection *connection = command->connection;
   assert(frames > 0);
-  if (command->shared > 0 || command->reserved > 0) return true;
+  if (command->in_capsule || command->shared > 0) return true;
   if (link_is_in(&command->share_wait)) return false;
-  bool must_wait = !list_is_empty(&connection->share_waiters) || !fits(command, frames);
-  if (must_wait && command->in_capsule && !command->has_data) return true;
-  if (must_wait) {
+  if (!list_is_empty(&connection->share_waiters) || !fits(command, frames)) {
     command->share_wanted = frames;
     list_append(&connection->share_waiters, &command->share_wait);
     return false;

@@ -113,15 +113,16 @@ class _Lib:
         tenant: int,
         waiter: Any,
     ) -> int: ...
-    def ps_tier_drop(
+    def ps_tier_clear_begin(
         self,
         tier: Any,
+        now_ns: int,
         volume: int,
         offset: int,
         length: int,
         waiter: Any,
     ) -> int: ...
-    def ps_tier_wrote(self, tier: Any, now_ns: int, volume: int) -> None: ...
+    def ps_tier_clear_end(self, tier: Any, now_ns: int, volume: int, is_cleared: bool) -> None: ...
     def ps_tier_flush(
         self,
         tier: Any,

@@ -93,6 +93,10 @@ def test_what_the_data_path_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
         core.start(lambda _: None)
         with pytest.raises(MediumError, match="nonsense"):
             await core.volume_open(VolumeConfig("nonsense:", 4096, False, False, 0))
+        long = "/" + "/".join(["x" * 200] * 15)
+        with pytest.raises(MediumError) as caught:
+            await core.volume_open(VolumeConfig(f"file:{long}", 4096, False, False, 0))
+        assert caught.value.what.startswith(f"{long} does not exist; expected a file")
         core.close(12345 << 16 | 1, True)
         assert core.connection_stats(12345 << 16 | 1) == {}
         core.stop()

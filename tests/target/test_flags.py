@@ -54,7 +54,7 @@ def test_without_flags_the_embedded_default_is_served(
 
 def test_the_default_image_keeps_the_size_that_it_has(tmp_path: Path) -> None:
     image = tmp_path / "default.img"
-    for content, size in ((b"", 4 << 30), (bytes(8192), 8192)):
+    for content, size in ((b"", 4 << 30), (bytes(8192), 0)):  # 0: what the file has
         image.write_bytes(content)
         settings = settings_from_flags(ServeFlags(state_directory=str(tmp_path)))
         assert settings.subsystems[0].namespaces[0].size == size
@@ -63,6 +63,16 @@ def test_the_default_image_keeps_the_size_that_it_has(tmp_path: Path) -> None:
 def test_the_default_image_is_in_the_state_directory() -> None:
     settings = settings_from_flags(ServeFlags(state_directory="/srv/x"))
     assert settings.subsystems[0].namespaces[0].path == "/srv/x/default.img"
+
+
+@pytest.mark.parametrize(("present", "size"), [(0, 4 << 30), (1 << 20, 0), (8 << 30, 0)])
+def test_a_default_image_that_was_resized_keeps_its_size(
+    tmp_path: Path, present: int, size: int
+) -> None:
+    with (tmp_path / "default.img").open("wb") as image:
+        image.truncate(present)
+    settings = settings_from_flags(ServeFlags(state_directory=str(tmp_path)))
+    assert settings.subsystems[0].namespaces[0].size == size
 
 
 def test_flags_alone_make_one_subsystem() -> None:
@@ -165,7 +175,7 @@ def test_a_fault_of_the_file_is_no_fault_of_a_flag(tmp_path: Path) -> None:
          "--namespace: size: given twice, expected once"),
         (ServeFlags(namespace=["/" + "x" * 300 + ",size=1M"]),
          (f'--namespace /{"x" * 300},size=1M: path: found {quote("/" + "x" * 300)}: '
-          "File name too long, expected a file or block device")),
+          "File name too long, expected a file that can be opened")),
         (ServeFlags(namespace=["ram:,size=1M,nsid=x"]),
          '--namespace: nsid: found "x", expected a whole number'),
         (ServeFlags(namespace=["ram:,size=1M,readonly=maybe"]),

@@ -41,7 +41,7 @@ def test_what_was_held_back_is_counted_later() -> None:
     clock.now_s = FLOOD_S
     said: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda found: said.append(found.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("prestage").addHandler(handler)
     try:
         assert flood.filter(record("connection %d", 1))

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from fake_data_path import (
     HOST,
@@ -207,24 +206,6 @@ def test_namespaces_come_grow_and_go_while_hosts_are_connected() -> None:
     run(main())
 
 
-def test_shrinking_waits_for_the_medium_within_a_bound(tmp_path: Path) -> None:
-    async def main() -> None:
-        limits = LimitSettings(stop_s=0.2)
-        settings = msgspec.structs.replace(settings_in(tmp_path, subsystem(NQN, 1)), limits=limits)
-        async with Rig(settings) as rig:
-            namespace = rig.target.subsystem(NQN).namespaces[1]
-            before = namespace.size_bytes
-            rig.fake.busy_resizes = 3
-            await rig.target.resize_namespace(NQN, 1, before // 2)
-            assert (namespace.size_bytes, rig.fake.busy_resizes) == (before // 2, 0)
-            rig.fake.busy_resizes = 1 << 30
-            with pytest.raises(MediumError, match="busy beyond the new end"):
-                await rig.target.resize_namespace(NQN, 1, before // 4)
-            assert namespace.size_bytes == rig.fake.volumes[0].size == before // 2
-
-    run(main())
-
-
 def test_resizing_to_nonsense_or_without_space_changes_nothing() -> None:
     async def main() -> None:
         async with Rig() as rig:
@@ -233,7 +214,7 @@ def test_resizing_to_nonsense_or_without_space_changes_nothing() -> None:
                 with pytest.raises(Invalid):
                     await rig.target.resize_namespace(NQN, 1, size)
             rig.fake.resize_fails = True
-            with pytest.raises(MediumError):
+            with pytest.raises(MediumError, match=f"^{NQN} namespace 1: .* 1073741824 bytes: "):
                 await rig.target.resize_namespace(NQN, 1, 1 << 30)
             with pytest.raises(NotFound):
                 await rig.target.resize_namespace(NQN, 9, 4096)
@@ -419,6 +400,18 @@ def test_the_same_identifier_twice_is_refused() -> None:
             with pytest.raises(AlreadyExists, match="uuid"):
                 await rig.target.add_namespace(NQN, ram(uuid=number))
             assert state(rig)[0] == before[0]  # type: ignore[index]
+
+    run(main())
+
+
+def test_a_file_that_is_served_already_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        image = NamespaceSettings(path=str(tmp_path / "image"), size=1 << 20)
+        async with Rig() as rig:
+            nsid = await rig.target.add_namespace(NQN, image)
+            again = NamespaceSettings(path=image.path)
+            with pytest.raises(AlreadyExists, match=f"it is {NQN} namespace {nsid} already"):
+                await rig.target.add_namespace(NQN, again)
 
     run(main())
 

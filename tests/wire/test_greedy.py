@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -10,7 +11,7 @@ from nvme_tcp import commands as nvme
 from nvme_tcp.host import Controller
 from nvme_tcp.queue import ready_queues
 
-from .probing import Site, check_fresh_connection
+from .probing import SEED, Site, check_fresh_connection
 from .running import MIB, NQN, RunningTarget
 
 CONFIG = {"limits": {"stop_s": 12.0}}
@@ -137,6 +138,53 @@ def test_many_large_pairs_at_once_are_all_done(site: Site) -> None:
                 queue.pump()
         for queue, cid in pairs:
             assert queue.wait(cid).code in ("ok", "2/85", "0/09")
+
+
+def test_data_in_capsules_between_larger_writes_waits_for_nothing(site: Site) -> None:
+    # Nothing behind a capsule can be read until its data has a place: what it waited for might be.
+    with site.pair(1) as controller:
+        queue = controller.io[0]
+        cids = []
+        for index in range(24):
+            size = (MIB, 512, 64 << 10)[index % 3]
+            flags = 0x42 if index % 3 == 1 else 0x40
+            opcode = nvme.WRITE
+            if index % 3 == 0 and index % 2:
+                opcode, flags = nvme.COMPARE, 0x41  # Its second is of another size: no pair.
+            entry = nvme.block_command(opcode, index * 2048, size // 512, flags=flags)
+            cids.append(queue.submit(entry, data=bytes(size), in_capsule=size == 512))
+        assert {queue.wait(cid).code for cid in cids} <= {"ok", "0/0a", "0/02"}
+
+
+def test_namespace_shrinks_and_grows_under_commands_at_its_end(
+    target: RunningTarget, site: Site
+) -> None:
+    target.rpc("prestage_bdev_create", name="elastic", media="ram", size=8 * MIB, block=512)
+    nsid = target.rpc("nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": "elastic"})
+    rng = random.Random(SEED)
+    sizes = [4 * MIB, 8 * MIB, 4 * MIB + 512, 5 * MIB - 512, 8 * MIB]
+    zeroed = nvme.dsm_ranges([(8 * MIB // 512 - n, n) for n in (1, 100, 4000)])
+    try:
+        with site.pair(1) as controller:
+            queue = controller.io[0]
+            for size in sizes * 4:
+                cids = []
+                for _ in range(16):
+                    slba = rng.choice((8, 5, 4)) * MIB // 512 - rng.choice((1, 8, 129, 2048))
+                    blocks = rng.choice((1, 8, 128))
+                    entry = nvme.block_command(nvme.WRITE, slba, blocks, nsid=nsid)
+                    cids.append(queue.submit(entry, data=bytes(blocks * 512)))
+                    entry = nvme.block_command(nvme.WRITE_ZEROES, slba, 2048, nsid=nsid)
+                    cids.append(queue.submit(entry))
+                    entry = nvme.sqe(nvme.DSM, nsid, cdw10=2, cdw11=4)
+                    cids.append(queue.submit(entry, data=zeroed))
+                    queue.pump()
+                target.rpc("prestage_namespace_resize", nqn=NQN, nsid=nsid, size=size)
+                assert {queue.wait(cid).code for cid in cids} <= {"ok", "0/80"}
+                assert controller.block_count(nsid) == size // 512
+    finally:
+        target.rpc("nvmf_subsystem_remove_ns", nqn=NQN, nsid=nsid)
+        target.rpc("prestage_bdev_delete", name="elastic")
 
 
 @pytest.mark.parametrize("opcode", [nvme.READ, nvme.WRITE])

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 
 from .model import BlockModel
 from .probing import SEED, turns
-from .running import MIB, NQN, Config, RunningTarget, base_config, merge
+from .running import MIB, NQN, ROOT, Config, RunningTarget, base_config, merge
 from .test_stop import started, wire_reader
 from .traffic import Plan, Traffic
 
@@ -80,3 +83,31 @@ def test_power_cut_loses_no_flushed_write(directory: Path, block: int) -> None:
                 traffic.check_crashed(wire_reader(controller, block))
             traffic.run(rng.randrange(300), to_the_end=False)
             cut_the_power(target, block)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_target_that_does_not_sync_is_found(tmp_path: Path) -> None:
+    """A build whose flushes do not sync must fail the test above, or that proves nothing."""
+    tree = tmp_path / "tree"
+    left_out = shutil.ignore_patterns(".git", ".venv", "build", "var", "tests")
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=left_out)
+    source, line = tree / "csrc" / "tier" / "flush.c", "if (sync) waiter->state |= FLUSH_SYNC;"
+    text = source.read_text("utf-8")
+    assert text.count(line) == 1, f"{source.name} has changed: say anew how it is broken"
+    source.write_text(text.replace(line, ""), "utf-8")
+    places = [f"--build-base={tmp_path / 'build'}", f"--build-lib={tmp_path / 'lib'}"]
+    subprocess.run([sys.executable, "setup.py", "-q", "build", *places], cwd=tree, check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path / "lib"),
+        "PRESTAGE_TEST_CUTS": "80",
+        "PRESTAGE_TEST_SEED": "1",
+    }
+    test = f"{__file__}::{test_power_cut_loses_no_flushed_write.__name__}"
+    command = [sys.executable, "-m", "pytest", test, f"--basetemp={tmp_path / 'run'}"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "are possible" in done.stdout, done.stdout

@@ -22,6 +22,7 @@ LARGE, SMALL = 32 * MIB, 16 * MIB + 1536  # the smaller one ends inside a unit
 CONFIG: dict[str, Any] = {
     "tier": {"size": 32 * MIB, "writeback_s": 0.02},
     "limits": {"stop_s": 2.0},
+    "reactors": 2,
 }
 
 
