@@ -345,16 +345,25 @@ void connection_end(struct connection *connection) {
   connection_close(connection);
 }
 
-/* Nothing is left of it: tell the control plane. */
+/* Nothing is left of it: the control plane is told at the end of the pass, for it frees the memory
+ * then, and those who called may still look at the state. */
 void connection_finish(struct connection *connection) {
   struct reactor *reactor = connection->reactor;
   if (connection->state != CONNECTION_CLOSED || connection->orphans > 0) return;
   list_remove(&connection->all);
   reactor->by_index[(connection->id & 0xffff) - 1] = NULL;
   reactor->stats.connections_closed++;
-  connection->closed.notice =
-      (struct ps_notice){.kind = PS_NOTICE_CLOSED, .connection = connection->id};
-  notice_post(reactor->core, &connection->closed);
+  list_append(&reactor->finished, &connection->all);
+}
+
+void connections_post_finished(struct reactor *reactor) {
+  while (!list_is_empty(&reactor->finished)) {
+    struct connection *connection = CONTAINER(reactor->finished.next, struct connection, all);
+    list_remove(&connection->all);
+    connection->closed.notice =
+        (struct ps_notice){.kind = PS_NOTICE_CLOSED, .connection = connection->id};
+    notice_post(reactor->core, &connection->closed);
+  }
 }
 
 /* At the reactor's end: media operations of its commands will not come back. */

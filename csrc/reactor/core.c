@@ -150,6 +150,7 @@ static int make_reactor(struct ps_core *core, uint32_t number) {
   list_init(&reactor->ready);
   list_init(&reactor->output);
   list_init(&reactor->starved);
+  list_init(&reactor->finished);
   list_init(&reactor->tasks);
   reactor->by_index = calloc(core->config.max_connections, sizeof(struct connection *));
   reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -268,7 +268,8 @@ struct reactor {
   uint64_t now_ns;
   struct mailbox mailbox;
   struct link connections, ready, output, starved;
-  struct link tasks;                      /* woken, of this reactor */
+  struct link finished; /* connections, by `all`, that the control thread frees after this pass */
+  struct link tasks;    /* woken, of this reactor */
   struct connection **by_index;           /* max_connections */
   struct volume *volumes[PS_MAX_VOLUMES]; /* that it owns */
   uint32_t volume_count;
@@ -400,6 +401,7 @@ void connection_end(struct connection *connection);
 void connection_end_commands(struct connection *connection);
 void connection_close(struct connection *connection);
 void connection_finish(struct connection *connection);
+void connections_post_finished(struct reactor *reactor);
 void connection_check_quiet(struct connection *connection);
 void connection_check_time(struct connection *connection, uint64_t handshake_timeout_ns);
 void connection_abandon(struct connection *connection);

@@ -192,6 +192,7 @@ static void pass(struct reactor *reactor) {
   pump(reactor);
   send_outputs(reactor);
   if (reactor->now_ns >= reactor->next_second_ns) look_after(reactor);
+  connections_post_finished(reactor);
 }
 
 static _Thread_local struct reactor *current;
@@ -214,6 +215,7 @@ void *reactor_main(void *argument) {
   }
   while (!list_is_empty(&reactor->connections))
     connection_abandon(CONTAINER(reactor->connections.next, struct connection, all));
+  connections_post_finished(reactor);
   while (reactor->volume_count > 0) volume_abandon(reactor, reactor->volumes[0]);
   return NULL;
 }

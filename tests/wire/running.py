@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -200,6 +201,14 @@ class RunningTarget:
             rss_kib=int(status["VmRSS"].split()[0]),
         )
 
+    def open_files(self) -> list[str]:
+        """What the descriptors of the process stand for."""
+        names = []
+        for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                names.append(str(link.readlink()))
+        return sorted(names)
+
     def settled(self, before: Resources, within_s: float = 10.0) -> Resources:
         """Wait until nothing exceeds `before`. Raises AssertionError saying what still does."""
         limit = time.monotonic() + within_s
@@ -208,7 +217,9 @@ class RunningTarget:
             too_much = now.exceeds(before)
             if not too_much:
                 return now
-            assert time.monotonic() < limit, f"not given back: {'; '.join(too_much)}"
+            assert time.monotonic() < limit, (
+                f"not given back: {'; '.join(too_much)}; open: {self.open_files()}"
+            )
             time.sleep(0.05)
 
     # ---- the end ----
