@@ -174,6 +174,10 @@ class RunningTarget:
                 if not piece:
                     break
                 answer += piece
+            # Until the target has closed its end too, this call is one of its open files.
+            control.shutdown(socket.SHUT_WR)
+            while control.recv(1 << 16):
+                pass
         said = json.loads(answer)
         assert "error" not in said, f"{method}: {said['error']}"
         return said["result"]
