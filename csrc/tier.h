@@ -107,6 +107,8 @@ int ps_tier_volume_remove(struct ps_tier *tier, uint32_t volume);
  * reserves for all its extents before it starts, so holders never wait for one another. */
 int ps_tier_reserve(struct ps_tier *tier, uint32_t frames, struct ps_tier_waiter *waiter);
 void ps_tier_unreserve(struct ps_tier *tier, uint32_t frames);
+/* Whether somebody waits for a reservation. */
+bool ps_tier_is_short(const struct ps_tier *tier);
 /* Frames that may be reserved in all: frame_count - dirty_limit - 2. More is ERROR with E2BIG. */
 uint32_t ps_tier_budget(const struct ps_tier *tier);
 

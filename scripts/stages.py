@@ -273,7 +273,7 @@ def slow(shell: Shell) -> None:
 
 def rig(shell: Shell) -> None:
     """Real Linux hosts under emulation."""
-    shell.call(PYTHON, "-m", "pytest", "-m", "rig", "--timeout=900", "--durations=0")
+    shell.call(PYTHON, "-m", "pytest", "-m", "rig and not slow", "--timeout=900", "--durations=0")
 
 
 def runtime_library(name: str) -> str:

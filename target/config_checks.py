@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import stat
 import string
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
@@ -224,11 +225,29 @@ def _check_backing(namespace: NamespaceSettings, prefix: str) -> Iterator[Found]
         return
     elif not path:
         yield f"{prefix}path", "found no path, expected a backing file or block device"
-    elif Path(path).is_dir():
-        yield f"{prefix}path", f"found the directory {quote(path)}, expected a file or block device"
-    elif not namespace.size and not Path(path).exists():
-        found = f"found no file {quote(path)}"
-        yield f"{prefix}path", f"{found}, expected an existing file, or a size to create it with"
+    else:
+        yield from _check_file(Path(path), namespace.size, prefix)
+
+
+def _check_file(path: Path, size: int, prefix: str) -> Iterator[Found]:
+    """Yield what keeps a file of `size` (0: its own) from being opened or created."""
+    found = quote(str(path))
+    try:
+        there = path.stat()
+        if stat.S_ISDIR(there.st_mode):
+            yield f"{prefix}path", f"found the directory {found}, expected a file or block device"
+        elif stat.S_ISREG(there.st_mode) and 0 < size < there.st_size:
+            expected = f"at least the {size_text(there.st_size)} that the file has, or no size"
+            yield f"{prefix}size", f"found {size_text(size)}, expected {expected}"
+    except FileNotFoundError:
+        # Its directory may be one that the target makes itself: the medium looks for that.
+        if not size:
+            expected = "an existing file, or a size to create it with"
+            yield f"{prefix}path", f"found no file {found}, expected {expected}"
+    except (OSError, ValueError) as error:
+        # Too long a name, or bytes that no path has.
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        yield f"{prefix}path", f"found {found}: {reason}, expected a file that can be opened"
 
 
 def _check_namespaces_across(subsystems: list[SubsystemSettings]) -> Iterator[Found]:

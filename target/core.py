@@ -7,10 +7,13 @@ many notices at a time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+import re
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from prestage._core import ffi, lib
 from prestage.target.datapath import (
@@ -39,6 +42,9 @@ DSM_RANGES = 4096
 ERROR_BYTES = 512
 NOT_PINNED = -1
 NS_A_SECOND = 1_000_000_000
+UNHEARD = 0
+"""A cookie that nothing waits for: Cookies begin at 1."""
+T = TypeVar("T")
 
 
 def core_config(settings: TargetSettings) -> dict[str, Any]:
@@ -79,6 +85,7 @@ class CoreDataPath:
         self._wake_fd = -1
         self._receive: Callable[[Notice], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._slow_calls = asyncio.Lock()
 
     # ---- life ----
 
@@ -180,10 +187,28 @@ class CoreDataPath:
 
     # ---- volumes ----
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
         """Open a medium; return the volume's number. Raises MediumError."""
-        error = ffi.new("char[]", ERROR_BYTES)
-        spec = ffi.new("char[]", os.fsencode(config.spec))
+        opening = asyncio.ensure_future(self._in_thread(partial(self._volume_open, config)))
+        try:
+            return await _to_its_end(opening)
+        except asyncio.CancelledError:
+            if opening.exception() is None:
+                # Nobody else knows of it.
+                lib.ps_core_volume_close(self._core, opening.result(), True, UNHEARD)
+            raise
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Make a call that waits for a medium, without the event loop; one at a time (core.h)."""
+        async with self._slow_calls:
+            return await asyncio.to_thread(call)
+
+    def _volume_open(self, config: VolumeConfig) -> int:
+        encoded = os.fsencode(config.spec)
+        spec = ffi.new("char[]", encoded)
+        # The reason comes after the specification, and mostly names the file once more.
+        size = ERROR_BYTES + 2 * len(encoded)
+        error = ffi.new("char[]", size)
         values = {
             "spec": spec,
             "block_size": config.block_size,
@@ -192,9 +217,10 @@ class CoreDataPath:
             "reactor": config.reactor,
         }
         pointer = ffi.new("struct ps_volume_config *", values)
-        code = int(lib.ps_core_volume_open(self._core, pointer, error, ERROR_BYTES))
+        code = int(lib.ps_core_volume_open(self._core, pointer, error, size))
         if code < 0:
-            raise MediumError(_text(error) or os.strerror(-code), config.spec)
+            reason = _reason(_text(error), config.spec) or os.strerror(-code)
+            raise MediumError(reason, config.spec, number=-code)
         return code
 
     def volume_limits(self, volume: int) -> VolumeLimits:
@@ -204,11 +230,15 @@ class CoreDataPath:
         _checked(code, "ps_core_volume_limits")
         return VolumeLimits(limits.size, limits.block_size, limits.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
-        code = int(lib.ps_core_volume_resize(self._core, volume, size_bytes))
-        if code < 0:
-            raise MediumError(os.strerror(-code), f"volume {volume} to {size_bytes} bytes")
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size; False while a smaller one must wait. Raises MediumError."""
+        call = partial(lib.ps_core_volume_resize, self._core, volume, size_bytes)
+        code = int(await _to_its_end(asyncio.ensure_future(self._in_thread(call))))
+        if code < 0 and code != -errno.EBUSY:
+            raise MediumError(
+                os.strerror(-code), f"volume {volume} to {size_bytes} bytes", number=-code
+            )
+        return code == 0
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""
@@ -281,6 +311,17 @@ class CoreDataPath:
         lib.ps_core_set_values(self._core, ffi.new("float[]", values))
 
 
+async def _to_its_end(work: asyncio.Future[T]) -> T:
+    """Await `work`. When cancelled, do so no less: what it uses may be freed afterwards."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
+
+
 def _notice(raw: Any) -> Notice:
     """Return a notice as an object of ours; the memory behind it is C's and is used again."""
     kind = raw.kind
@@ -303,6 +344,14 @@ def _fields(pointer: Any) -> dict[str, int]:
     """Return the numbers of a struct by name."""
     names = [name for name, _ in ffi.typeof(pointer[0]).fields or () if name != "reserved"]
     return {name: int(getattr(pointer, name)) for name in names}
+
+
+def _reason(text: str, spec: str) -> str:
+    """Return why a medium could not be opened, without its specification before it."""
+    for start in (f'media spec "{spec}"', spec):
+        if text.startswith(start):
+            return re.sub(r"(, at byte [0-9]+)?: ", "", text[len(start) :], count=1)
+    return text
 
 
 def _text(error: Any) -> str:

@@ -6,6 +6,8 @@ expected. `PeerFault` is for a host on the wire: it becomes the status of that o
 
 from __future__ import annotations
 
+import errno
+
 
 class TargetError(Exception):
     """An operation on the target failed and changed nothing.
@@ -34,7 +36,13 @@ class Invalid(TargetError):
 
 
 class MediumError(TargetError):
-    """A medium could not be opened, resized or closed."""
+    """A medium could not be opened, resized or closed; `number` is the errno, EIO if unknown."""
+
+    def __init__(
+        self, what: str, where: str = "", expected: str = "", number: int = errno.EIO
+    ) -> None:
+        self.number = number
+        super().__init__(what, where, expected)
 
 
 class Exhausted(TargetError):

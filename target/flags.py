@@ -122,9 +122,16 @@ def _chosen(subsystems: list[SubsystemSettings], nqn: str | None) -> int:
 
 
 def default_namespace(state_directory: str) -> NamespaceSettings:
-    """Return the namespace of the embedded default: 4 GiB on a sparse file."""
+    """Return the namespace of the embedded default: a sparse file, of 4 GiB when it is new.
+
+    One that is there may have been resized, and keeps its size.
+    """
     path = Path(state_directory) / DEFAULT_IMAGE
-    return NamespaceSettings(path=str(path), nsid=1, size=DEFAULT_IMAGE_BYTES)
+    try:
+        is_new = path.stat().st_size == 0
+    except (OSError, ValueError):
+        is_new = True
+    return NamespaceSettings(path=str(path), nsid=1, size=DEFAULT_IMAGE_BYTES if is_new else 0)
 
 
 def _usage(flag: str, message: str, path: str = "") -> UsageError:
@@ -169,7 +176,10 @@ def parse_namespace(text: str, flag: str) -> NamespaceSettings:
     data["path"] = path.replace("%2C", ",").replace("%7C", "|").replace("%25", "%")
     for part in parts:
         name, _, value = part.partition("=")
-        _take_option(data, NAMES.get(name, name), value, flag)
+        name = NAMES.get(name, name)
+        if name != "fault" and (name in data or name in data["media_options"]):
+            raise _usage(flag, "given twice, expected once", name)
+        _take_option(data, name, value, flag)
     data = {name: value for name, value in data.items() if value != [] and value != {}}
     try:
         settings = convert(NamespaceSettings, data, flag)

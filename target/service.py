@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from prestage.target import readiness
+from prestage.target import descriptors, readiness
 from prestage.target.errors import TargetError
 from prestage.target.notify import notify
 from prestage.target.rpc import view
@@ -96,11 +96,12 @@ class Service:
         target = self.make(self.settings)
         control = ControlServer(Context(target, self._kill), control_socket_path(self.settings))
         try:
+            descriptors.raise_limit(self.settings.limits.connections)
             # The lock of the control socket first: a second target in one place touches nothing.
             control.claim()
             notify("STATUS=starting")
             if not await self._start(target):
-                return await self._finish(target)
+                return self._tell_given_up() if self.gave_up else await self._finish(target)
             try:
                 control.start()
                 await self._tell_ready(target, control.path)
@@ -122,13 +123,25 @@ class Service:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 starting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await starting
+                await self._wait_hurried(starting, STOP_GRACE_S)
+                # A medium that does not open cannot be called off: the process ends around it.
+                self.gave_up = not starting.done()
+                if not self.gave_up:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await starting
                 return False
             await starting
         finally:
             stopping.cancel()
         return True
+
+    async def _wait_hurried(self, work: asyncio.Future[Any], limit_s: float) -> None:
+        """Wait for `work`, for `limit_s` at most, and not much longer after a second signal."""
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({work, hurrying}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if not work.done():
+            await asyncio.wait({work}, timeout=HURRY_S)
 
     def _prepare(self) -> None:
         Path(self.settings.state_directory).mkdir(parents=True, exist_ok=True)
@@ -162,15 +175,7 @@ class Service:
         """Stop the target, in a hurry once a second signal came; return the exit code."""
         limit = self.settings.limits.stop_s
         stopping = asyncio.ensure_future(target.stop(limit))
-        hurrying = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait(
-            {stopping, hurrying},
-            timeout=limit + STOP_GRACE_S,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if not stopping.done():
-            await asyncio.wait({stopping}, timeout=HURRY_S)
-        hurrying.cancel()
+        await self._wait_hurried(stopping, limit + STOP_GRACE_S)
         if not stopping.done():
             # A stop that is cancelled half way can no longer tell what it lost, so it is left
             # alone: the process ends around it, and says what is not on the media now.
@@ -182,6 +187,16 @@ class Service:
             return self._tell_stopped(False, left)
         report = stopping.result()
         return self._tell_stopped(report.clean, [str(item) for item in report.unflushed])
+
+    def _tell_given_up(self) -> int:
+        """Say that it was told to stop while it could not start; return the exit code."""
+        why = "a medium that was being opened does not answer; no host was served"
+        if self.json:
+            gone = {"stopped": True, "clean": False, "unflushed": [], "reason": why}
+            self._say(msgspec.json.encode(gone).decode())
+        else:
+            self._say(f"stopped: {why}")
+        return EXIT_FAILED
 
     def _tell_stopped(self, clean: bool, unflushed: Sequence[str]) -> int:
         code = EXIT_CLEAN if clean and not unflushed else EXIT_UNFLUSHED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 from prestage.target.errors import AlreadyExists, Invalid, NotFound
@@ -69,8 +68,9 @@ class FakeTarget:
         self.settings = settings
         self.listeners: list[tuple[str, int]] = []
         self.by_nqn: dict[str, FakeSubsystem] = {}
-        self._running = SimpleNamespace(data_path=SimpleNamespace(volume_control=self._control))
         self.warnings: list[str] = []
+        self.reached: dict[str, list[str]] = {}
+        """What wildcards stand for."""
         self.report = FakeReport()
         self.stops: list[float] = []
         self.controls: list[tuple[int, str, str]] = []
@@ -97,6 +97,9 @@ class FakeTarget:
             await self.hold_stop.wait()
         self.running = False
         return self.report
+
+    def reached_by(self, address: str) -> list[str]:
+        return self.reached.get(address, [] if address in ("0.0.0.0", "::") else [address])
 
     @property
     def subsystems(self) -> list[FakeSubsystem]:
@@ -168,7 +171,9 @@ class FakeTarget:
     async def set_allow_any_host(self, nqn: str, allow: bool, /) -> None:
         self._subsystem(nqn).allow_any_host = allow
 
-    def _control(self, volume: int, kind: str, verb: str) -> None:
+    def media_control(self, nqn: str, nsid: int, kind: str, verb: str) -> None:
+        """Keep what a fault wrapper is told; there is one called stall."""
+        volume = self.by_nqn[nqn].namespaces[nsid].volume
         if kind != "stall":
             raise Invalid("no such wrapper", kind, "stall")
         self.controls.append((volume, kind, verb))

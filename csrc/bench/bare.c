@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -27,7 +28,6 @@ struct connection {
   size_t length;       /* in bytes */
   size_t payload_left; /* of the write whose payload comes now */
   uint16_t payload_cid;
-  uint32_t write_length[4096]; /* by CID, asked by R2T */
   struct iovec out[2 * BATCH];
   struct short_pdu headers[BATCH];
   size_t out_count, header_count;
@@ -176,6 +176,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: bare PORT-FILE\n");
     return 2;
   }
+  signal(SIGPIPE, SIG_IGN); /* A generator may be gone before its last answers are sent. */
   memset(payload, 0x5a, sizeof payload);
   int epoll_fd = epoll_create1(0), listener = listen_on_loopback(argv[1]);
   static int listener_tag, input_tag;

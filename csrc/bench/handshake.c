@@ -88,6 +88,12 @@ static void identify(int fd, uint32_t cns, uint32_t nsid, uint8_t *data) {
   command(fd, &capsule, NULL, 0, data, IDENTIFY_DATA);
 }
 
+/* Property Get, FCTYPE 04h; `size` 1: eight bytes. */
+static uint64_t property_get(int fd, uint32_t size, uint32_t offset) {
+  struct capsule get = {.opcode = PS_OP_FABRICS, .nsid = 0x04, .cdw10 = size, .cdw11 = offset};
+  return command(fd, &get, NULL, 0, NULL, 0);
+}
+
 int admin_connect(const struct endpoint *endpoint, uint32_t queues, struct geometry *geometry) {
   int fd = tcp_connect(endpoint);
   initialize(fd);
@@ -96,10 +102,10 @@ int admin_connect(const struct endpoint *endpoint, uint32_t queues, struct geome
   command(fd, &enable, NULL, 0, NULL, 0); /* Property Set, FCTYPE 00h, of CC */
   uint64_t status = 0;
   for (int i = 0; i < 1000 && !(status & 1); i++) {
-    struct capsule get = {.opcode = PS_OP_FABRICS, .nsid = 0x04, .cdw11 = 0x1c};
-    status = command(fd, &get, NULL, 0, NULL, 0); /* Property Get, FCTYPE 04h, of CSTS */
+    status = property_get(fd, 0, 0x1c); /* CSTS */
     if (!(status & 1)) usleep(10000);
   }
+  geometry->queue_entries = (uint32_t)(property_get(fd, 1, 0x00) & 0xffff) + 1; /* CAP.MQES */
   struct capsule count = {.opcode = 0x09, .cdw10 = 0x07, .cdw11 = (queues - 1) * 0x10001};
   command(fd, &count, NULL, 0, NULL, 0); /* Set Features, Number of Queues */
   uint8_t data[IDENTIFY_DATA];
@@ -118,6 +124,8 @@ int queue_connect(const struct endpoint *endpoint, uint16_t qid, uint32_t depth,
   int fd = tcp_connect(endpoint);
   if (endpoint->nqn == NULL) return fd;
   initialize(fd);
-  fabrics_connect(fd, endpoint, qid, depth + 1, geometry->controller, CATTR_NO_FLOW_CONTROL);
+  /* One entry more than commands in flight, or as many as the target has. */
+  uint32_t entries = depth < geometry->queue_entries ? depth + 1 : geometry->queue_entries;
+  fabrics_connect(fd, endpoint, qid, entries, geometry->controller, CATTR_NO_FLOW_CONTROL);
   return fd;
 }

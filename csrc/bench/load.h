@@ -15,7 +15,8 @@ struct endpoint {
 struct geometry {
   uint64_t blocks;
   uint32_t block_size;
-  uint32_t in_capsule; /* bytes that an I/O queue takes in the capsule */
+  uint32_t in_capsule;    /* bytes that an I/O queue takes in the capsule */
+  uint32_t queue_entries; /* of an I/O queue at most (MQES + 1) */
   uint16_t controller;
 };
 

@@ -53,6 +53,10 @@ static bool fail_open(const struct ps_spec_report *report, const struct ps_backi
                           "nothing else uses",
                           path);
     case ENOENT:
+      if (order->create) {
+        return ps_spec_fail(report, order->path_at,
+                            "there is no directory to create %s in; expected one", path);
+      }
       return ps_spec_fail(report, order->path_at,
                           "%s does not exist; expected a file or block device (or create=1 and "
                           "size=BYTES to make a file)",
@@ -201,9 +205,8 @@ static bool check_size(const struct ps_spec_report *report, const struct ps_back
 /* Punching beyond the end changes nothing and tells whether the file system can do it. */
 static bool probe_punch(int fd, uint64_t size, uint32_t block_size) {
   assert(fd >= 0);
-  int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   if (size > GREATEST_SIZE - block_size) return false;
-  return fallocate(fd, mode, (off_t)size, (off_t)block_size) == 0;
+  return fallocate(fd, PS_MAKE_HOLE, (off_t)size, (off_t)block_size) == 0;
 }
 
 static bool measure_file(const struct ps_spec_report *report, const struct ps_backing_order *order,

@@ -32,6 +32,8 @@ struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
   connection->receive_buffer = malloc(RECEIVE_BUFFER);
   connection->admin = calloc(core->config.queue_depth, sizeof *connection->admin);
   if (memory != NULL) connection->engine = ps_engine_init(memory, &config);
+  list_init(&connection->share_waiters);
+  list_init(&connection->admin_waiters);
   connection->reactor = reactor;
   connection->fd = fd;
   connection->id = id;
@@ -345,21 +347,23 @@ void connection_end(struct connection *connection) {
   connection_close(connection);
 }
 
-/* Nothing is left of it: the control plane is told at the end of the pass, for it frees the memory
- * then, and those who called may still look at the state. */
+/* Nothing is left of it. */
 void connection_finish(struct connection *connection) {
   struct reactor *reactor = connection->reactor;
   if (connection->state != CONNECTION_CLOSED || connection->orphans > 0) return;
   list_remove(&connection->all);
+  list_append(&reactor->finished, &connection->all);
   reactor->by_index[(connection->id & 0xffff) - 1] = NULL;
   reactor->stats.connections_closed++;
-  list_append(&reactor->finished, &connection->all);
 }
 
-void connections_post_finished(struct reactor *reactor) {
+/* Tell the control plane what has ended: at the end of a pass, when nobody on the stack uses it any
+ * more, for the control thread may free it at once. */
+void connections_tell_finished(struct reactor *reactor) {
   while (!list_is_empty(&reactor->finished)) {
-    struct connection *connection = CONTAINER(reactor->finished.next, struct connection, all);
-    list_remove(&connection->all);
+    struct link *link = reactor->finished.next;
+    struct connection *connection = CONTAINER(link, struct connection, all);
+    list_remove(link);
     connection->closed.notice =
         (struct ps_notice){.kind = PS_NOTICE_CLOSED, .connection = connection->id};
     notice_post(reactor->core, &connection->closed);

@@ -312,9 +312,9 @@ void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats) {
     ps_core_reactor_stats(core, i, &part);
     for (size_t field = 0; field < counters; field++)
       ((uint64_t *)stats)[field] += ((const uint64_t *)&part)[field];
-    stats->transfers_in_use += part.transfers_in_use;
   }
   stats->connections = core->connection_count;
+  stats->transfers_in_use = core->transfers;
   stats->connections_refused = core->connections_refused;
   stats->notices_lost = core->notices_lost;
 }

@@ -5,7 +5,14 @@ from __future__ import annotations
 import errno
 import os
 
-from prestage.target.errors import AlreadyExists, Exhausted, Invalid, NotFound, TargetError
+from prestage.target.errors import (
+    AlreadyExists,
+    Exhausted,
+    Invalid,
+    MediumError,
+    NotFound,
+    TargetError,
+)
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -47,6 +54,8 @@ def from_exception(error: TargetError | OSError) -> RpcError:
     if isinstance(error, OSError):
         number = error.errno or errno.EIO
         return RpcError(-number, str(error.strerror or error))
+    if isinstance(error, MediumError):
+        return from_errno(error.number, str(error))
     for kind, number in NUMBERS.items():
         if isinstance(error, kind):
             return from_errno(number, str(error))

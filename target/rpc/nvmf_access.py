@@ -50,9 +50,9 @@ def listener_settings(wanted: ListenAddress) -> ListenerSettings:
     if fault:
         raise invalid_parameters(f"listen_address.traddr: {fault}")
     port = str(wanted.trsvcid)
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535):
         raise invalid_parameters(
-            f"listen_address.trsvcid: found {quote(port)}, expected a port, 0 to 65535"
+            f"listen_address.trsvcid: found {quote(port)}, expected a port, 1 to 65535"
         )
     family = view.ListenerView(wanted.traddr, int(port)).family
     if wanted.adrfam and wanted.adrfam.upper() != family.upper():
@@ -107,7 +107,15 @@ async def nvmf_subsystem_get_listeners(
         subsystem_of(context, params.nqn)
     states = [{"ana_group": 1, "ana_state": "optimized"}]
     found = view.listeners(context.target)
-    return [{"address": address(bound), "ana_states": states} for bound in found]
+    return [
+        {
+            "address": address(bound),
+            "ana_states": states,
+            # Ours: what hosts can connect to where the address is a wildcard.
+            "reached_by": [one.address for one in view.reached_by(context.target, bound)],
+        }
+        for bound in found
+    ]
 
 
 # ---- hosts ----

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from prestage.target.config import InvalidConfig, convert
-from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.dispatch import NoParams, Params, method
 from prestage.target.rpc.errors import from_errno, invalid_parameters
@@ -106,5 +105,5 @@ async def prestage_media_control(context: Context, params: MediaControl) -> bool
             raise invalid_parameters(f"{name}: expected 1 to 256 printable characters")
     if context.bdevs.of_namespace(params.nqn, params.nsid) is None:
         raise from_errno(errno.ENODEV, f"{params.nqn} has no namespace {params.nsid}")
-    view.media_control(context.target, params.nqn, params.nsid, params.kind, params.verb)
+    context.target.media_control(params.nqn, params.nsid, params.kind, params.verb)
     return True

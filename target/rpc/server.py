@@ -196,11 +196,15 @@ def take_lock(path: str) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_same_file(fd, path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, b"%d\n" % os.getpid(), 0)
                 return fd
         except BlockingIOError:
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
-            expected = "a socket path of its own for each target"
-            raise AlreadyExists("in use by a running target", path, expected) from None
+            what = f"in use by a running target{f', process {holder}' if holder else ''}"
+            expected = "its end, or another --state-directory for this one"
+            raise AlreadyExists(what, path, expected) from None
         except OSError:
             os.close(fd)
             raise

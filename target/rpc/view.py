@@ -35,10 +35,11 @@ class TargetLike(Protocol):
     settings: TargetSettings
 
     @property
-    def _running(self) -> Any: ...
-    @property
     def listeners(self) -> Sequence[Any]:
         """The bound (address, port) pairs."""
+
+    def reached_by(self, address: str) -> Sequence[str]:
+        """Return the addresses by which hosts reach a listener; a wildcard stands for many."""
 
     @property
     def subsystems(self) -> Sequence[Any]:
@@ -83,6 +84,9 @@ class TargetLike(Protocol):
 
     async def set_allow_any_host(self, nqn: str, allow: bool, /) -> object:
         """Let every host connect, or only those listed."""
+
+    def media_control(self, nqn: str, nsid: int, kind: str, verb: str) -> object:
+        """Tell a fault wrapper what to do (csrc/media.h, ps_media_control)."""
 
     def stats(self) -> dict[str, Any]:
         """Return every counter."""
@@ -139,6 +143,17 @@ class ListenerView(NamedTuple):
 def listeners(target: TargetLike) -> list[ListenerView]:
     """Return the bound listeners."""
     return [ListenerView(str(bound[0]), int(bound[1])) for bound in target.listeners]
+
+
+def reached_by(target: TargetLike, bound: ListenerView) -> list[ListenerView]:
+    """Return where hosts reach a listener: for a wildcard, the addresses that it stands for.
+
+    Loopback takes its place when those are not known.
+    """
+    found = target.reached_by(bound.address)
+    if not found:
+        found = ["::1" if bound.family == "IPv6" else "127.0.0.1"]
+    return [ListenerView(address, bound.port) for address in found]
 
 
 def subsystems(target: TargetLike) -> list[SubsystemView]:
@@ -238,21 +253,6 @@ def volume_stats(target: TargetLike) -> dict[tuple[str, int], VolumeView]:
             known = {name: counters[name] for name in VolumeView._fields if name in counters}
             found[subsystem["nqn"], namespace["nsid"]] = VolumeView(**known)
     return found
-
-
-def media_control(target: TargetLike, nqn: str, nsid: int, kind: str, verb: str) -> None:
-    """Tell a fault wrapper of a namespace's medium what to do (csrc/media.h, ps_media_control).
-
-    The namespace is there. Raises what the target raises.
-    """
-    volumes = {
-        (one.nqn, number): space.volume
-        for one in target.subsystems
-        for number, space in one.namespaces.items()
-    }
-    # It is for experiments, and so no operation of the target: it goes past its lock, for a
-    # wrapper that holds back what the target waits for must still be told to let go.
-    target._running.data_path.volume_control(volumes[nqn, nsid], kind, verb)  # noqa: SLF001
 
 
 def unflushed(target: TargetLike) -> list[str]:

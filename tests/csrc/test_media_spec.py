@@ -65,7 +65,7 @@ WRONG = [
     ("file:{path},create=1,size=1000", 0, "size 1000 of {path} is no multiple of its block size;"),
     ("file:{path},depth=0", 0, "depth=0 is out of range; expected 1 to 4096"),
     ("file:{path},engine=aio", 0, 'engine="aio" is unknown; expected one of auto, uring, threads'),
-    ("file:{path}/x,create=1,size=1M", 6, "{path}/x does not exist; expected a file or block devi"),
+    ("file:{path}/x,create=1,size=1M", 6, "there is no directory to create {path}/x in; expected"),
     ("file:/dev/null", 6, "/dev/null is a character device; expected a regular file or block dev"),
     ("file:/proc", 6, "/proc is a directory; expected a regular file or block device"),
     ("file:{fifo}", 6, "{fifo} is a pipe; expected a regular file or block device"),

@@ -77,7 +77,7 @@ BREAKS = {
     "flush_of_a_volume_without_sync": (
         "flush.c",
         "if (volume->unsynced.length == 0) return sync;",
-        "if (sync == 0) return 0;",
+        "return sync;",
     ),
     "flush_of_a_range_without_sync": (
         "flush.c",
@@ -87,7 +87,8 @@ BREAKS = {
     "sync_that_began_too_early": (
         "flush.c",
         "return covered ? volume->sync_started : volume->sync_started + 1;",
-        "return volume->sync_under_way ? volume->sync_started : volume->sync_started + 1;",
+        "return covered || volume->sync_under_way"
+        " ? volume->sync_started : volume->sync_started + 1;",
     ),
     "cleared_range_without_sync": ("clear.c", "volume->wrote_directly = true;", ""),
     "bytes_dropped_before_they_are_cleared": (

@@ -199,7 +199,7 @@ def test_hosts_are_allowed_denied_and_listed(cli: Cli) -> None:
 
 
 def test_listeners_are_added_removed_and_listed(cli: Cli) -> None:
-    assert cli.run("listener", "add", "[::1]:0") == "listening on [::1]:40001\n"
+    assert cli.run("listener", "add", "[::1]:40001") == "listening on [::1]:40001\n"
     assert cli.run("listener", "add", "[::1]:40001") == "listening on [::1]:40001 already\n"
     assert cli.run("listener", "list") == (
         "ADDRESS    PORT   FAMILY\n127.0.0.1  4420   IPv4\n::1        40001  IPv6\n"
@@ -325,6 +325,11 @@ def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture
         main(words)
     assert caught.value.code == 2
     assert "usage: prestage" in capsys.readouterr().err
+
+
+def test_arguments_that_are_not_utf_8_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--namespace", os.fsdecode(b"/tmp/\xff,size=1M")]) == 2
+    assert "expected arguments in UTF-8" in capsys.readouterr().err
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -249,6 +249,9 @@ FAULTS = [
     (NS + "path = '/no/such'",
      ('subsystems[0].namespaces[0].path: found no file "/no/such", expected an existing file, or a '
      "size to create it with")),
+    (NS + "path = '/proc/version/x'\nsize = '1M'",
+     ('subsystems[0].namespaces[0].path: found "/proc/version/x": Not a directory, expected a file '
+     "that can be opened")),
     (RAM + "write_policy = 'around'",
      'subsystems[0].namespaces[0].write_policy: found "around", expected "back" or "through"'),
     (RAM + "uuid = '1'",
@@ -311,6 +314,25 @@ def test_a_fault_is_named_with_file_field_and_expectation(
     text: str, message: str, tmp_path: Path
 ) -> None:
     assert errors_of(text, tmp_path) == [message]
+
+
+def test_a_size_that_would_cut_a_file_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(1 << 20))
+    found = errors_of(NS + f"path = '{image}'\nsize = '512K'", tmp_path)
+    where = "subsystems[0].namespaces[0].size"
+    expected = "expected at least the 1M that the file has, or no size"
+    assert found == [f"{where}: found 512K, {expected}"]
+    for size in ("", "size = '1M'", "size = '2M'"):
+        config = tmp_path / "good.toml"
+        config.write_text(NS + f"path = '{image}'\n{size}", "utf-8")
+        assert load_config(config).subsystems[0].namespaces[0].path == str(image)
+
+
+def test_a_path_that_is_too_long_is_a_named_fault(tmp_path: Path) -> None:
+    (found,) = errors_of(NS + f"path = '/{'x' * 5000}'", tmp_path)
+    assert found.startswith("subsystems[0].namespaces[0].path: found ")
+    assert "File name too long" in found
 
 
 def test_several_faults_are_reported_together_and_once_each(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -198,7 +199,7 @@ def test_every_family_of_calls_works_on_the_real_target(tmp_path: Path) -> None:
         client.call("nvmf_subsystem_add_host", nqn=nqn, host=host)
         client.call("nvmf_subsystem_remove_host", nqn=nqn, host=host)
         client.call("nvmf_subsystem_allow_any_host", nqn=nqn, allow_any_host=True)
-        where = {"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": "0"}
+        where = {"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": str(free_port())}
         client.call("nvmf_subsystem_add_listener", nqn=nqn, listen_address=where)
         assert len(client.call("nvmf_subsystem_get_listeners", nqn=nqn)) == 2
         client.call("prestage_namespace_resize", nqn=nqn, nsid=1, size="4M")
@@ -209,6 +210,13 @@ def test_every_family_of_calls_works_on_the_real_target(tmp_path: Path) -> None:
         client.call("nvmf_delete_subsystem", nqn=nqn)
         client.call("spdk_kill_instance", sig_name="SIGTERM")
         assert target.process.wait(30) == 0
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
 
 
 def _saved(client: Client) -> list[object]:

@@ -214,7 +214,7 @@ def test_resizing_to_nonsense_or_without_space_changes_nothing() -> None:
                 with pytest.raises(Invalid):
                     await rig.target.resize_namespace(NQN, 1, size)
             rig.fake.resize_fails = True
-            with pytest.raises(MediumError):
+            with pytest.raises(MediumError, match=f"^{NQN} namespace 1: .* 1073741824 bytes: "):
                 await rig.target.resize_namespace(NQN, 1, 1 << 30)
             with pytest.raises(NotFound):
                 await rig.target.resize_namespace(NQN, 9, 4096)
@@ -404,6 +404,18 @@ def test_the_same_identifier_twice_is_refused() -> None:
     run(main())
 
 
+def test_a_file_that_is_served_already_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        image = NamespaceSettings(path=str(tmp_path / "image"), size=1 << 20)
+        async with Rig() as rig:
+            nsid = await rig.target.add_namespace(NQN, image)
+            again = NamespaceSettings(path=image.path)
+            with pytest.raises(AlreadyExists, match=f"it is {NQN} namespace {nsid} already"):
+                await rig.target.add_namespace(NQN, again)
+
+    run(main())
+
+
 def test_warnings_are_sentences() -> None:
     async def main() -> None:
         async with Rig() as rig:
@@ -411,6 +423,8 @@ def test_warnings_are_sentences() -> None:
             await rig.target.add_namespace(NQN, NamespaceSettings(path="/x", size=4096))
             assert len(rig.target.warnings) == 3
             assert all("/x" in warning for warning in rig.target.warnings)
+            await rig.target.remove_namespace(NQN, rig.target.subsystem(NQN).free_nsid(0) - 1)
+            assert rig.target.warnings == []
 
     run(main())
 

@@ -171,8 +171,9 @@ def test_an_ipv6_listener_is_added(rig: Rig) -> None:
          ('listen_address.traddr: found "localhost", expected an IPv4 or IPv6 address such as '
          "127.0.0.1 or ::1")),
         ({"trsvcid": "65536"},
-         'listen_address.trsvcid: found "65536", expected a port, 0 to 65535'),
-        ({"trsvcid": "http"}, 'listen_address.trsvcid: found "http", expected a port, 0 to 65535'),
+         'listen_address.trsvcid: found "65536", expected a port, 1 to 65535'),
+        ({"trsvcid": "0"}, 'listen_address.trsvcid: found "0", expected a port, 1 to 65535'),
+        ({"trsvcid": "http"}, 'listen_address.trsvcid: found "http", expected a port, 1 to 65535'),
         ({"adrfam": "IPv6"}, 'listen_address.adrfam: found "IPv6", expected IPv4'),
     ],
 )  # fmt: skip
