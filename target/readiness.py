@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,13 @@ from prestage.target.rpc import view
 from prestage.target.sizes import format_size
 
 
-def report(target: view.TargetLike, control_socket: str) -> dict[str, Any]:
-    """Return everything that a user of the target needs to know, as plain data."""
+def report(
+    target: view.TargetLike, control_socket: str, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return everything that a user of the target needs to know, as plain data.
+
+    `warnings` are about the process, and come beside those of the target.
+    """
     bound = view.listeners(target)
     found = view.subsystems(target)
     return {
@@ -30,7 +36,7 @@ def report(target: view.TargetLike, control_socket: str) -> dict[str, Any]:
         "control_socket": os.path.abspath(control_socket),  # noqa: PTH100 - links stay as given
         "state_directory": str(Path(target.settings.state_directory).absolute()),
         "dram_bytes": target.settings.tier.size,
-        "warnings": list(target.warnings),
+        "warnings": [*target.warnings, *warnings],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ STOP_GRACE_S = 10.0
 HURRY_S = 1.0
 """How much longer a stop may take once it is hurried."""
 SOCKET_NAME = "prestage.sock"
+DESCRIPTORS_BESIDE = 64
+"""Open files beside those of connections and namespaces."""
 
 log = structlog.get_logger("prestage.service")
 
@@ -52,6 +55,27 @@ def control_socket_path(settings: TargetSettings) -> str:
     return settings.control_socket or str(Path(settings.state_directory) / SOCKET_NAME)
 
 
+def raise_descriptor_limit(settings: TargetSettings) -> str | None:
+    """Allow this process the open files that its connections need.
+
+    Returns a warning when the hard limit is too low for all of them.
+    """
+    namespaces = sum(len(one.namespaces) for one in settings.subsystems)
+    beside = DESCRIPTORS_BESIDE + 2 * namespaces
+    wanted = settings.limits.connections + beside
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return None
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == wanted:
+        return None
+    return (
+        f"{allowed} open files are allowed, enough for about {max(allowed - beside, 0)} of"
+        f" {settings.limits.connections} connections (expected a limit of {wanted}, RLIMIT_NOFILE)"
+    )
+
+
 @dataclass
 class Service:
     """One run of the daemon; `run` returns the exit code."""
@@ -64,6 +88,8 @@ class Service:
     say: Callable[[str], None] | None = None
     gave_up: bool = False
     """The stop did not end; whatever still runs has to end with the process."""
+    warnings: list[str] = field(default_factory=list)
+    """About the process; the target has its own."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -131,6 +157,9 @@ class Service:
         return True
 
     def _prepare(self) -> None:
+        warning = raise_descriptor_limit(self.settings)
+        if warning is not None:
+            self.warnings.append(warning)
         Path(self.settings.state_directory).mkdir(parents=True, exist_ok=True)
         Path(control_socket_path(self.settings)).parent.mkdir(parents=True, exist_ok=True)
         # One left over would tell a waiting program of a target that is not there yet.
@@ -145,7 +174,7 @@ class Service:
         os.kill(os.getpid(), number)
 
     async def _tell_ready(self, target: TargetLike, control_socket: str) -> None:
-        ready = readiness.report(target, control_socket)
+        ready = readiness.report(target, control_socket, self.warnings)
         if self.json:
             self._say(msgspec.json.encode(ready).decode())
         else:
