@@ -21,7 +21,7 @@ from prestage.target.errors import TargetError
 from prestage.target.notify import notify
 from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
-from prestage.target.rpc.server import ControlServer
+from prestage.target.rpc.server import ControlServer, take_lock
 from prestage.target.rpc.view import TargetLike
 from prestage.target.settings import TargetSettings
 
@@ -35,6 +35,7 @@ STOP_GRACE_S = 10.0
 HURRY_S = 1.0
 """How much longer a stop may take once it is hurried."""
 SOCKET_NAME = "prestage.sock"
+LOCK_NAME = "state.lock"
 DESCRIPTORS_BESIDE = 64
 """Open files beside those of connections and namespaces."""
 
@@ -90,6 +91,7 @@ class Service:
     """The stop did not end; whatever still runs has to end with the process."""
     warnings: list[str] = field(default_factory=list)
     """About the process; the target has its own."""
+    _state_lock: int | None = None
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -124,6 +126,7 @@ class Service:
         try:
             # The lock of the control socket first: a second target in one place touches nothing.
             control.claim()
+            self._claim_state()
             notify("STATUS=starting")
             if not await self._start(target):
                 return await self._finish(target)
@@ -139,6 +142,7 @@ class Service:
         finally:
             await control.stop()
             await asyncio.to_thread(self._clean_up)
+            self._release_state()
 
     async def _start(self, target: TargetLike) -> bool:
         """Start the target; return False when a signal came first."""
@@ -164,6 +168,20 @@ class Service:
         Path(control_socket_path(self.settings)).parent.mkdir(parents=True, exist_ok=True)
         # One left over would tell a waiting program of a target that is not there yet.
         self._clean_up()
+
+    def _claim_state(self) -> None:
+        """Keep other targets from the identities kept here, whatever their control sockets are."""
+        self._state_lock = take_lock(self._state_lock_path())
+
+    def _release_state(self) -> None:
+        if self._state_lock is not None:
+            with contextlib.suppress(OSError):
+                Path(self._state_lock_path()).unlink()
+            os.close(self._state_lock)
+            self._state_lock = None
+
+    def _state_lock_path(self) -> str:
+        return str(Path(self.settings.state_directory) / LOCK_NAME)
 
     def _clean_up(self) -> None:
         if self.ready_file is not None:

@@ -281,10 +281,14 @@ def test_the_control_socket_answers_while_it_serves(
     assert not (tmp_path / "prestage.sock").exists()
 
 
+@pytest.mark.parametrize("own_socket", [False, True])
 def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
-    daemon: Daemon, tmp_path: Path
+    daemon: Daemon, tmp_path: Path, own_socket: bool
 ) -> None:
-    second = Daemon(tmp_path)
+    socket_path = str(tmp_path / "own.sock") if own_socket else ""
+    second = Daemon(
+        tmp_path, fake_settings(state_directory=str(tmp_path), control_socket=socket_path)
+    )
 
     async def both() -> int:
         first = asyncio.ensure_future(daemon.service.run())
@@ -298,6 +302,7 @@ def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
     daemon.on_line = lambda _: None
     assert asyncio.run(both()) == 0
     assert second.target.stops == []
+    assert not any(tmp_path.glob("*.lock"))
 
 
 @pytest.mark.parametrize(
