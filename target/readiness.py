@@ -14,7 +14,7 @@ import msgspec
 
 from prestage.target.errors import Invalid
 from prestage.target.rpc import view
-from prestage.target.sizes import format_size
+from prestage.target.sizes import counted, format_size
 
 
 def report(
@@ -85,7 +85,7 @@ def banner(ready: dict[str, Any]) -> list[str]:
     bound = [view.ListenerView(one["address"], one["port"]) for one in ready["listeners"]]
     lines += [f"  listening on    {one.text}" for one in bound]
     for each in ready["subsystems"]:
-        hosts = "any host" if each["allow_any_host"] else f"{len(each['hosts'])} hosts"
+        hosts = "any host" if each["allow_any_host"] else counted(len(each["hosts"]), "hosts")
         lines.append(f"  subsystem       {each['nqn']} (serial {each['serial']}, {hosts})")
         lines += [f"    namespace {_namespace(one)}" for one in each["namespaces"]]
     lines.append(f"  DRAM tier       {format_size(ready['dram_bytes'])}")
