@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,8 @@ MOST_COMMANDS = 24
 """Lines of the banner that say how to connect."""
 
 
-def report(
-    target: view.TargetLike, control_socket: str, warnings: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return everything that a user of the target needs to know, as plain data.
-
-    `warnings` are about the process, and come beside those of the target.
-    """
+def report(target: view.TargetLike, control_socket: str) -> dict[str, Any]:
+    """Return everything that a user of the target needs to know, as plain data."""
     bound = view.listeners(target)
     found = view.subsystems(target)
     reached = [one for each in bound for one in view.reached_by(target, each)]
@@ -40,7 +34,7 @@ def report(
         "control_socket": os.path.abspath(control_socket),  # noqa: PTH100 - links stay as given
         "state_directory": str(Path(target.settings.state_directory).absolute()),
         "dram_bytes": target.settings.tier.size,
-        "warnings": [*target.warnings, *warnings],
+        "warnings": list(target.warnings),
     }
 
 
