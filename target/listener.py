@@ -21,6 +21,11 @@ ACCEPT_BURST = 16
 BACKLOG = 1024
 PAUSE_S = 0.1
 """How long accepting rests after an error that waiting may cure."""
+EXPECTED = {
+    errno.EADDRNOTAVAIL: "an address of this machine",
+    errno.EACCES: "a port of 1024 or above, or the right to take a lower one",
+}
+OTHER = "an address and a port that can be listened on"
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 
@@ -74,7 +79,7 @@ class Listener:
             if error.errno == errno.EADDRINUSE:
                 raise AlreadyExists("the address is in use", where, "a free port") from error
             what = error.strerror or str(error)
-            raise TargetError(what, where, "an address of this machine") from error
+            raise TargetError(what, where, EXPECTED.get(error.errno or 0, OTHER)) from error
 
     def close(self) -> None:
         """Stop listening; accepted connections live on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,19 @@ import msgspec
 
 from prestage.target.errors import Invalid
 from prestage.target.rpc import view
-from prestage.target.sizes import format_size
+from prestage.target.sizes import counted, format_size
 
 MOST_COMMANDS = 24
 """Lines of the banner that say how to connect."""
 
 
-def report(target: view.TargetLike, control_socket: str) -> dict[str, Any]:
-    """Return everything that a user of the target needs to know, as plain data."""
+def report(
+    target: view.TargetLike, control_socket: str, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return everything that a user of the target needs to know, as plain data.
+
+    `warnings` are about the process, and come beside those of the target.
+    """
     bound = view.listeners(target)
     found = view.subsystems(target)
     reached = [one for each in bound for one in view.reached_by(target, each)]
@@ -34,7 +40,7 @@ def report(target: view.TargetLike, control_socket: str) -> dict[str, Any]:
         "control_socket": os.path.abspath(control_socket),  # noqa: PTH100 - links stay as given
         "state_directory": str(Path(target.settings.state_directory).absolute()),
         "dram_bytes": target.settings.tier.size,
-        "warnings": list(target.warnings),
+        "warnings": [*target.warnings, *warnings],
     }
 
 
@@ -75,7 +81,7 @@ def banner(ready: dict[str, Any]) -> list[str]:
     bound = [view.ListenerView(one["address"], one["port"]) for one in ready["listeners"]]
     lines += [f"  listening on    {one.text}" for one in bound]
     for each in ready["subsystems"]:
-        hosts = "any host" if each["allow_any_host"] else f"{len(each['hosts'])} hosts"
+        hosts = "any host" if each["allow_any_host"] else counted(len(each["hosts"]), "hosts")
         lines.append(f"  subsystem       {each['nqn']} (serial {each['serial']}, {hosts})")
         lines += [f"    namespace {_namespace(one)}" for one in each["namespaces"]]
     lines.append(f"  DRAM tier       {format_size(ready['dram_bytes'])}")

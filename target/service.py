@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from prestage.target.errors import TargetError
 from prestage.target.notify import notify
 from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
-from prestage.target.rpc.server import ControlServer
+from prestage.target.rpc.server import ControlServer, take_lock
 from prestage.target.rpc.view import TargetLike
 from prestage.target.settings import TargetSettings
 
@@ -34,6 +35,9 @@ STOP_GRACE_S = 10.0
 HURRY_S = 1.0
 """How much longer a stop may take once it is hurried."""
 SOCKET_NAME = "prestage.sock"
+LOCK_NAME = "state.lock"
+DESCRIPTORS_BESIDE = 64
+"""Open files beside those of connections and namespaces."""
 
 log = structlog.get_logger("prestage.service")
 
@@ -52,6 +56,27 @@ def control_socket_path(settings: TargetSettings) -> str:
     return settings.control_socket or str(Path(settings.state_directory) / SOCKET_NAME)
 
 
+def raise_descriptor_limit(settings: TargetSettings) -> str | None:
+    """Allow this process the open files that its connections need.
+
+    Returns a warning when the hard limit is too low for all of them.
+    """
+    namespaces = sum(len(one.namespaces) for one in settings.subsystems)
+    beside = DESCRIPTORS_BESIDE + 2 * namespaces
+    wanted = settings.limits.connections + beside
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return None
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == wanted:
+        return None
+    return (
+        f"{allowed} open files are allowed, enough for about {max(allowed - beside, 0)} of"
+        f" {settings.limits.connections} connections (expected a limit of {wanted}, RLIMIT_NOFILE)"
+    )
+
+
 @dataclass
 class Service:
     """One run of the daemon; `run` returns the exit code."""
@@ -64,6 +89,9 @@ class Service:
     say: Callable[[str], None] | None = None
     gave_up: bool = False
     """The stop did not end; whatever still runs has to end with the process."""
+    warnings: list[str] = field(default_factory=list)
+    """About the process; the target has its own."""
+    _state_lock: int | None = None
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -99,6 +127,7 @@ class Service:
             descriptors.raise_limit(self.settings.limits.connections)
             # The lock of the control socket first: a second target in one place touches nothing.
             control.claim()
+            self._claim_state()
             notify("STATUS=starting")
             if not await self._start(target):
                 return self._tell_given_up() if self.gave_up else await self._finish(target)
@@ -114,6 +143,7 @@ class Service:
         finally:
             await control.stop()
             await asyncio.to_thread(self._clean_up)
+            self._release_state()
 
     async def _start(self, target: TargetLike) -> bool:
         """Start the target; return False when a signal came first."""
@@ -144,10 +174,27 @@ class Service:
             await asyncio.wait({work}, timeout=HURRY_S)
 
     def _prepare(self) -> None:
+        warning = raise_descriptor_limit(self.settings)
+        if warning is not None:
+            self.warnings.append(warning)
         Path(self.settings.state_directory).mkdir(parents=True, exist_ok=True)
         Path(control_socket_path(self.settings)).parent.mkdir(parents=True, exist_ok=True)
         # One left over would tell a waiting program of a target that is not there yet.
         self._clean_up()
+
+    def _claim_state(self) -> None:
+        """Keep other targets from the identities kept here, whatever their control sockets are."""
+        self._state_lock = take_lock(self._state_lock_path())
+
+    def _release_state(self) -> None:
+        if self._state_lock is not None:
+            with contextlib.suppress(OSError):
+                Path(self._state_lock_path()).unlink()
+            os.close(self._state_lock)
+            self._state_lock = None
+
+    def _state_lock_path(self) -> str:
+        return str(Path(self.settings.state_directory) / LOCK_NAME)
 
     def _clean_up(self) -> None:
         if self.ready_file is not None:
@@ -158,7 +205,7 @@ class Service:
         os.kill(os.getpid(), number)
 
     async def _tell_ready(self, target: TargetLike, control_socket: str) -> None:
-        ready = readiness.report(target, control_socket)
+        ready = readiness.report(target, control_socket, self.warnings)
         if self.json:
             self._say(msgspec.json.encode(ready).decode())
         else:

@@ -114,6 +114,11 @@ def size_text(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def counted(count: int, name: str) -> str:
+    """Return a number of things: "1 host", "2 hosts"; `name` is the plural, with its s."""
+    return f"{count} {name.removesuffix('s') if count == 1 else name}"
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration for people: "30 s", "1.5 ms", "2 h 5 min"."""
     if seconds >= 3600:

@@ -8,6 +8,7 @@ import sys
 from prestage.target.commands.common import Subparsers, command
 from prestage.target.commands.output import out, out_json
 from prestage.target.config import InvalidConfig, load_config
+from prestage.target.sizes import counted
 
 
 def add(subparsers: Subparsers) -> None:
@@ -36,6 +37,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         out_json({"file": args.file, "ok": True, "errors": [], **counts})
     else:
-        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        listed = ", ".join(counted(count, name) for name, count in counts.items())
         out(f"{args.file}: good ({listed})")
     return 0

@@ -213,6 +213,9 @@ def backing_size(path: str) -> int:
         if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
             raise Invalid(f"{path}: expected a regular file or a block device")
         return os.lseek(fd, 0, os.SEEK_END)
+    except OSError as error:
+        expected = "a regular file or a block device whose size can be told"
+        raise Invalid(f"{error.strerror}", path, expected) from error
     finally:
         os.close(fd)
 

@@ -284,7 +284,7 @@ def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     path.write_text('[[subsystems]]\n[[subsystems.namespaces]]\nmedia = "ram"\nsize = "1M"\n')
     assert main(["check-config", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert printed == f"{path}: good (1 listeners, 1 subsystems, 1 namespaces)\n"
+    assert printed == f"{path}: good (1 listener, 1 subsystem, 1 namespace)\n"
     path.write_text("reactors = 0\nbogus = 1")
     assert main(["check-config", str(path)]) == 1
     assert capsys.readouterr().err.splitlines() == [

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -44,6 +45,35 @@ class Daemon:
 
     def run(self) -> int:
         return asyncio.run(self.service.run())
+
+
+@pytest.fixture
+def limits() -> Iterator[tuple[int, int]]:
+    """The limits on open files, put back at the end (the hard one cannot be changed here)."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield before
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_low_soft_limit_on_open_files_is_raised_to_what_connections_need(
+    daemon: Daemon, limits: tuple[int, int]
+) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    assert daemon.run() == 0
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 1024 + service.DESCRIPTORS_BESIDE
+    assert not any("open files" in line for line in daemon.said)
+
+
+def test_a_hard_limit_on_open_files_that_is_too_low_is_a_warning(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 200))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: asked.append(limit))
+    assert daemon.run() == 0
+    assert asked == [(200, 200)]
+    (line,) = [line for line in daemon.said if "warning" in line]
+    assert line.startswith("  warning: 200 open files are allowed, enough for about 134 of 1024")
 
 
 def stop_when_connected(daemon: Daemon) -> None:
@@ -280,10 +310,14 @@ def test_the_control_socket_answers_while_it_serves(
     assert not (tmp_path / "prestage.sock").exists()
 
 
+@pytest.mark.parametrize("own_socket", [False, True])
 def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
-    daemon: Daemon, tmp_path: Path
+    daemon: Daemon, tmp_path: Path, own_socket: bool
 ) -> None:
-    second = Daemon(tmp_path)
+    socket_path = str(tmp_path / "own.sock") if own_socket else ""
+    second = Daemon(
+        tmp_path, fake_settings(state_directory=str(tmp_path), control_socket=socket_path)
+    )
 
     async def both() -> int:
         first = asyncio.ensure_future(daemon.service.run())
@@ -297,6 +331,7 @@ def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
     daemon.on_line = lambda _: None
     assert asyncio.run(both()) == 0
     assert second.target.stops == []
+    assert not any(tmp_path.glob("*.lock"))
 
 
 @pytest.mark.parametrize(

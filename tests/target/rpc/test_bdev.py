@@ -69,6 +69,9 @@ def test_memory_gets_a_name_when_none_is_given(rig: Rig) -> None:
          "No such file or directory: /no/such"),
         ("bdev_uring_create", {"name": "a", "filename": "/dev/null"}, -22,
          "Invalid argument: /dev/null: expected a regular file or a block device"),
+        ("bdev_aio_create", {"name": "a", "filename": "/proc/version"}, -22,
+         ("Invalid argument: /proc/version: Invalid argument (expected a regular file or a block "
+         "device whose size can be told)")),
         ("bdev_uring_create", {"name": "", "filename": "@image"}, -22,
          'Invalid argument: name: found "", expected 1 to 255 bytes'),
         ("bdev_uring_create", {"name": "a", "filename": "@image", "block_size": 1000}, -22,
