@@ -59,10 +59,10 @@ bool begin_clear(struct command *command) {
 }
 
 void clear_stage(struct command *command) {
+  command->is_ready = false;
   if (command->stage == CLEARING) return; /* the medium has it */
   int result = ps_tier_clear_begin(model.tier, model.now_ns, command->volume, command->offset,
                                    command->length, &command->waiter);
-  command->is_ready = false;
   if (result == PS_TIER_ERROR) {
     bool is_resized = command->waiter.error == 34 || command->waiter.error == 22;
     if (command->has_fence || !is_resized) /* ERANGE, EINVAL */
