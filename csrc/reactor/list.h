@@ -2,6 +2,7 @@
 #ifndef PRESTAGE_REACTOR_LIST_H
 #define PRESTAGE_REACTOR_LIST_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -19,6 +20,7 @@ static inline void list_append(struct link *list, struct link *link) {
   list->previous = link;
 }
 static inline void list_remove(struct link *link) {
+  assert(link->previous != NULL && link->next != NULL);
   link->previous->next = link->next;
   link->next->previous = link->previous;
   link->next = link->previous = NULL;
