@@ -1,8 +1,10 @@
 /* The data path as the control plane sees it: reactors, connections, volumes, namespace maps.
  *
  * One control thread calls these functions; none of them waits for I/O except ps_core_volume_open,
- * ps_core_volume_resize, ps_core_stop and ps_core_free. Reactors answer with notices, read in
- * batches after the wake descriptor became readable. C never calls the control plane.
+ * ps_core_volume_resize, ps_core_stop and ps_core_free. The first two may be called in another
+ * thread while the control thread calls others, but only one of them at a time, for a volume that
+ * the control thread leaves alone meanwhile, and not across a stop. Reactors answer with notices,
+ * read in batches after the wake descriptor became readable. C never calls the control plane.
  *
  * Fabrics and admin commands (and Connect on every queue) go up as PS_NOTICE_COMMAND and come back
  * by ps_core_answer. I/O commands finish in C.
@@ -104,27 +106,28 @@ struct ps_volume_config {
 struct ps_volume_stats {
   uint64_t size;
   uint64_t reads, writes, flushes, compares, zeroes, discards, verifies, copies;
-  uint64_t read_bytes, write_bytes;
+  uint64_t read_bytes, write_bytes, compare_bytes, verify_bytes, copy_bytes;
   uint64_t read_ns, write_ns; /* sums of times from command to response */
   uint64_t errors;            /* commands that ended in a media error */
   uint64_t media_reads, media_writes, media_syncs, media_read_bytes, media_write_bytes;
   uint64_t unflushed_bytes;
-  uint32_t in_flight; /* commands */
-  uint32_t media_in_flight;
-  int32_t health; /* 0, or the errno of the deferred writes that fail now */
+  uint32_t in_flight;       /* commands */
+  uint32_t media_in_flight; /* operations waiting or under way */
+  int32_t health;           /* 0, or the errno of the deferred writes that fail now */
   uint32_t reserved;
 };
 
 struct ps_core_stats {
   uint64_t connections_opened, connections_closed, connections_refused;
   uint64_t protocol_errors, digest_errors, handshake_timeouts;
+  uint64_t connections_stalled; /* ended: they held memory that others waited for */
   uint64_t commands, admin_commands;
   uint64_t bytes_in, bytes_out;
   uint64_t receive_calls, send_calls, wait_calls; /* system calls */
   uint64_t busy_ns;                               /* time outside the wait */
   uint64_t notices_lost;                          /* IO_ERROR notices that found no room */
   uint32_t connections;
-  uint32_t transfers_in_use; /* data commands holding memory */
+  uint32_t transfers_in_use; /* commands that have frames reserved */
 };
 
 /* A Dataset Management range with Integral Dataset for Read, as the host gave it. */
@@ -179,6 +182,8 @@ int ps_core_connection_info(struct ps_core *core, uint32_t connection,
 int ps_core_volume_open(struct ps_core *core, const struct ps_volume_config *config, char *error,
                         size_t error_size);
 int ps_core_volume_limits(struct ps_core *core, uint32_t volume, struct ps_media_limits *limits);
+/* -EBUSY: it is smaller for its commands from now on, but the medium still works beyond the new
+ * end. Call again, or with the old size to give up; what was beyond may be lost either way. */
 int ps_core_volume_resize(struct ps_core *core, uint32_t volume, uint64_t size);
 int ps_core_volume_flush(struct ps_core *core, uint32_t volume, uint32_t cookie);
 /* Flush (not when `abandon`), then close the medium. Unmap its namespaces first. */

@@ -47,6 +47,7 @@ struct ps_media_limits {
   uint32_t warnings;           /* enum ps_media_warning bits: what was found on opening */
   uint32_t has_volatile_cache; /* 1: SYNC means something */
   uint32_t is_rotational;
+  uint32_t size_is_fixed; /* 1: a device; it may be found grown, but never be cut */
 };
 
 enum ps_media_warning {

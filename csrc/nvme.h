@@ -67,6 +67,7 @@ enum ps_status {
   PS_SC_SEQUENCE_ERROR = 0x00c,
   PS_SC_SGL_LENGTH = 0x00f, /* Data SGL Length Invalid */
   PS_SC_SGL_TYPE = 0x011,
+  PS_SC_ATOMIC_EXCEEDED = 0x014, /* Atomic Write Unit Exceeded */
   PS_SC_SGL_OFFSET = 0x016,
   PS_SC_WRITE_PROTECTED = 0x020, /* Namespace is Write Protected */
   PS_SC_TRANSIENT_TRANSPORT = 0x022,

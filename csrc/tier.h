@@ -82,6 +82,7 @@ struct ps_tier_stats {
   uint64_t publish_swaps, publish_copies, publish_adopts;
   uint64_t frame_waits, dirty_waits;
   uint32_t frames_free, frames_resident, frames_pinned, frames_dirty, frames_unsynced;
+  uint32_t frames_reserved; /* of ps_tier_budget */
 };
 
 struct ps_tier;
@@ -93,7 +94,8 @@ void ps_tier_free(struct ps_tier *tier);
 /* 0, -EEXIST, or -EINVAL (volume number, a size that is not whole blocks, or a block size that is
  * not a power of two from 512 to slot_size). */
 int ps_tier_volume_add(struct ps_tier *tier, uint32_t volume, uint64_t size, uint32_t block_size);
-/* Growth or shrink: extents beyond a smaller size are dropped, dirty or not. Media work that was
+/* Growth or shrink: extents beyond a smaller size are dropped, dirty or not. -EBUSY while a range
+ * is being cleared. Media work that was
  * handed out before may still reach beyond the new end: let it end before the medium shrinks. What
  * the last, partial unit gains by growth reads as zeros. */
 int ps_tier_volume_resize(struct ps_tier *tier, uint32_t volume, uint64_t size);
@@ -105,6 +107,8 @@ int ps_tier_volume_remove(struct ps_tier *tier, uint32_t volume);
  * reserves for all its extents before it starts, so holders never wait for one another. */
 int ps_tier_reserve(struct ps_tier *tier, uint32_t frames, struct ps_tier_waiter *waiter);
 void ps_tier_unreserve(struct ps_tier *tier, uint32_t frames);
+/* Whether somebody waits for a reservation. */
+bool ps_tier_is_short(const struct ps_tier *tier);
 /* Frames that may be reserved in all: frame_count - dirty_limit - 2. More is ERROR with E2BIG. */
 uint32_t ps_tier_budget(const struct ps_tier *tier);
 
@@ -140,14 +144,19 @@ int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
 int ps_tier_zero(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                  uint32_t length, uint16_t tenant, struct ps_tier_waiter *waiter);
 
-/* Forget the units of the range, dirty or not (the caller clears them on the medium next, and
- * keeps commands away meanwhile): whole units only. WAIT while media work is under way in the
- * range, then call again. */
-int ps_tier_drop(struct ps_tier *tier, uint32_t volume, uint64_t offset, uint64_t length,
-                 struct ps_tier_waiter *waiter);
+/* The caller is about to clear whole units on the medium itself (holes), and keeps commands away
+ * from the range meanwhile. WAIT while media writes of the range are under way, then call again;
+ * from DONE on none is. What the tier has of the range stays for now, and flushes of it wait.
+ * ERROR: ENODEV, ERANGE (beyond the end) or EINVAL (not whole units).
+ * Whatever comes of it, after the first call that was no ERROR ps_tier_clear_end must follow. One
+ * range of a volume at a time. */
+int ps_tier_clear_begin(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                        uint64_t length, struct ps_tier_waiter *waiter);
 
-/* The caller wrote to the medium itself: the next flush of the volume must sync. */
-void ps_tier_wrote(struct ps_tier *tier, uint64_t now_ns, uint32_t volume);
+/* The range is zeros on the medium, and what the tier had of it is forgotten. Or, not
+ * `is_cleared`: it may be in part; what was not durable is kept and will be written again. The next
+ * flush of the volume must sync. */
+void ps_tier_clear_end(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, bool is_cleared);
 
 /* Write everything of [offset, offset + length) that is dirty now to the medium, and then, when
  * `sync`, sync it. The whole volume: offset 0, length UINT64_MAX. First call with waiter->sequence

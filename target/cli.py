@@ -49,7 +49,11 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    for word in words:
+        if not _is_text(word):
+            return _fail(f"found {word!a}, expected arguments in UTF-8", EXIT_USAGE)
+    args = build_parser().parse_args(words)
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -72,6 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code
+
+
+def _is_text(word: str) -> bool:
+    """Whether an argument was UTF-8: other bytes come as surrogates, which nothing can write."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fail(message: str, code: int) -> int:

@@ -244,9 +244,10 @@ def _check_file(path: Path, size: int, prefix: str) -> Iterator[Found]:
         if not size:
             expected = "an existing file, or a size to create it with"
             yield f"{prefix}path", f"found no file {found}, expected {expected}"
-    except OSError as error:
-        fault = f"found {found}: {error.strerror}, expected a file that can be opened"
-        yield f"{prefix}path", fault
+    except (OSError, ValueError) as error:
+        # Too long a name, or bytes that no path has.
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        yield f"{prefix}path", f"found {found}: {reason}, expected a file that can be opened"
 
 
 def _check_namespaces_across(subsystems: list[SubsystemSettings]) -> Iterator[Found]:

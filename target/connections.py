@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import Counter
 
 from prestage.target import admin
 from prestage.target.datapath import (
@@ -27,35 +26,31 @@ class Connections:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._last_reactor = -1
         self.refused = 0
 
     def accepted(self, sock: socket.socket) -> None:
-        """Give a socket to the reactor with the fewest connections, in turn among equals."""
+        """Give a socket to the reactor that suits it best (`prestage.target.placement`)."""
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local, peer = sock.getsockname()[:2], sock.getpeername()[:2]
         except OSError:
             sock.close()  # The host has gone already.
             return
-        reactor = self._least_loaded()
+        runtime = self._runtime
+        interface = runtime.network.addresses.interface_of(local[0])
+        reactor, placed_by = runtime.placement.place(sock, interface, runtime.load())
         try:
-            number = self._runtime.data_path.adopt(sock.fileno(), reactor)
+            number = runtime.data_path.adopt(sock.fileno(), reactor)
         except Exhausted as error:
             self.refused += 1
             log.warning("connection from %s port %d refused: %s", *peer, error)
             sock.close()
             return
         sock.detach()
-        self._runtime.connections[number] = Connection(number, reactor, local, peer)
-        self._runtime.all_closed.clear()
-
-    def _least_loaded(self) -> int:
-        count = self._runtime.settings.reactors
-        load = Counter(connection.reactor for connection in self._runtime.connections.values())
-        order = [(self._last_reactor + 1 + step) % count for step in range(count)]
-        self._last_reactor = min(order, key=lambda reactor: load[reactor])
-        return self._last_reactor
+        runtime.connections[number] = Connection(
+            number, reactor, local, peer, interface=interface, placed_by=placed_by
+        )
+        runtime.all_closed.clear()
 
     def receive(self, notice: Notice) -> None:
         """Take a notice from the data path."""

@@ -204,10 +204,10 @@ class Controller:
         if waits:
             await asyncio.wait(waits)
 
-    def _close_queues(self) -> None:
+    def _close_queues(self, *, after_output: bool = True) -> None:
         for queue in self.queues.values():
             queue.controller = None
-            self.runtime.close(queue)
+            self.runtime.close(queue, after_output=after_output)
         self.queues.clear()
 
     # ---- association ----
@@ -215,20 +215,23 @@ class Controller:
     def connection_closed(self, connection: Connection) -> None:
         """A connection of this controller is gone; without the admin queue all of it goes."""
         if connection is self.admin:
-            self.close()
+            self.close(after_output=False)
         elif self.queues.get(connection.qid) is connection:
             del self.queues[connection.qid]
 
-    def close(self) -> None:
-        """End the association: close all its connections and free the controller."""
+    def close(self, *, after_output: bool = True) -> None:
+        """End the association: close all its connections and free the controller.
+
+        A host that has gone takes no more answers; they are not waited for (`after_output`).
+        """
         if self.closed:
             return
         self.closed = True
         self.keep_alive.stop()
         if self._settling is not None:
             self._settling.cancel()
-        self._close_queues()
-        self.runtime.close(self.admin)
+        self._close_queues(after_output=after_output)
+        self.runtime.close(self.admin, after_output=after_output)
         if self.subsystem.controllers.get(self.cntlid) is self:
             del self.subsystem.controllers[self.cntlid]
 
@@ -243,7 +246,7 @@ class Controller:
             "controller %d of %s: host %s sent nothing for its keep-alive timeout of %d ms",
             self.cntlid, self.subsystem.nqn, self.host_nqn, self.keep_alive.kato_ms,
         )  # fmt: skip
-        self.close()
+        self.close(after_output=False)
 
     # ---- what happens elsewhere ----
 

@@ -7,11 +7,13 @@ many notices at a time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from prestage._core import ffi, lib
 from prestage.target.datapath import (
@@ -40,6 +42,9 @@ DSM_RANGES = 4096
 ERROR_BYTES = 512
 NOT_PINNED = -1
 NS_A_SECOND = 1_000_000_000
+UNHEARD = 0
+"""A cookie that nothing waits for: Cookies begin at 1."""
+T = TypeVar("T")
 
 
 def core_config(settings: TargetSettings) -> dict[str, Any]:
@@ -80,6 +85,7 @@ class CoreDataPath:
         self._wake_fd = -1
         self._receive: Callable[[Notice], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._slow_calls = asyncio.Lock()
 
     # ---- life ----
 
@@ -181,8 +187,23 @@ class CoreDataPath:
 
     # ---- volumes ----
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
         """Open a medium; return the volume's number. Raises MediumError."""
+        opening = asyncio.ensure_future(self._in_thread(partial(self._volume_open, config)))
+        try:
+            return await _to_its_end(opening)
+        except asyncio.CancelledError:
+            if opening.exception() is None:
+                # Nobody else knows of it.
+                lib.ps_core_volume_close(self._core, opening.result(), True, UNHEARD)
+            raise
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Make a call that waits for a medium, without the event loop; one at a time (core.h)."""
+        async with self._slow_calls:
+            return await asyncio.to_thread(call)
+
+    def _volume_open(self, config: VolumeConfig) -> int:
         encoded = os.fsencode(config.spec)
         spec = ffi.new("char[]", encoded)
         # The reason comes after the specification, and mostly names the file once more.
@@ -209,13 +230,15 @@ class CoreDataPath:
         _checked(code, "ps_core_volume_limits")
         return VolumeLimits(limits.size, limits.block_size, limits.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
-        code = int(lib.ps_core_volume_resize(self._core, volume, size_bytes))
-        if code < 0:
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size; False while a smaller one must wait. Raises MediumError."""
+        call = partial(lib.ps_core_volume_resize, self._core, volume, size_bytes)
+        code = int(await _to_its_end(asyncio.ensure_future(self._in_thread(call))))
+        if code < 0 and code != -errno.EBUSY:
             raise MediumError(
                 os.strerror(-code), f"volume {volume} to {size_bytes} bytes", number=-code
             )
+        return code == 0
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""
@@ -286,6 +309,17 @@ class CoreDataPath:
         if len(values) != 8 * 32:
             raise DataPathError(f"{len(values)} values", "value tables", "8 x 32 numbers")
         lib.ps_core_set_values(self._core, ffi.new("float[]", values))
+
+
+async def _to_its_end(work: asyncio.Future[T]) -> T:
+    """Await `work`. When cancelled, do so no less: what it uses may be freed afterwards."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
 
 
 def _notice(raw: Any) -> Notice:

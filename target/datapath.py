@@ -124,7 +124,10 @@ class DsmRange:
 
 
 class DataPath(Protocol):
-    """Orders to the data path. All are called from the event loop's thread.
+    """Orders to the data path. All are called from the event loop's thread, and wait for nothing.
+
+    Those that wait for a medium are coroutines: the event loop goes on, and so do keep-alives. When
+    they are cancelled they still end first.
 
     Calls on a connection that has gone meanwhile do nothing: its ClosedNotice is on the way.
     """
@@ -164,14 +167,18 @@ class DataPath(Protocol):
     def connection_stats(self, connection: int) -> dict[str, int]:
         """Return counters of a connection, empty when it is gone."""
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
         """Open a medium; return the volume's number. Raises MediumError."""
 
     def volume_limits(self, volume: int) -> VolumeLimits:
         """Return what is known of the medium."""
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
-        """Change the size. Raises MediumError."""
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
+        """Change the size. Raises MediumError with nothing changed.
+
+        False: commands beyond the smaller size are refused from now on, but the medium still works
+        there. Call again, or with the old size to give up.
+        """
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         """Make everything durable; DoneNotice."""

@@ -127,7 +127,7 @@ def connect(runtime: Runtime, connection: Connection, command: Command) -> Answe
         if subsystem.is_discovery and kato_ms == 0:
             kato_ms = round(limits.discovery_keep_alive_s * 1000)
         if subsystem.is_discovery and runtime.discovery is not None:
-            controller.discovery_generation = runtime.discovery.generation(host_nqn)
+            controller.discovery_generation = runtime.discovery.generation_for(controller)
         controller.keep_alive.set(kato_ms)
     return Answer(dw0=controller.cntlid)
 

@@ -118,6 +118,8 @@ class Features:
             raise PeerFault(Status.INVALID_FIELD, why="SEL")
         if kind.per_namespace and command.nsid != ALL_NAMESPACES:
             self._expect_namespace(command.nsid)
+        if fid == Fid.TEMPERATURE:
+            self._expect_sensor(command, sensors=(0,))
         command.expect_transfer(self._data_bytes(fid, command))
         if fid == Fid.HOST_IDENTIFIER:
             return Answer(data=self._controller.host_id)
@@ -193,11 +195,17 @@ class Features:
 
     def _set_temperature(self, command: Command) -> Answer:
         """No sensor reports here: thresholds are kept and never crossed (5.27.1.3)."""
-        sensor, kind = command.cdw(11) >> 16 & 15, command.cdw(11) >> 20 & 3
-        if kind > 1 or sensor not in (0, 15):
-            raise PeerFault(Status.INVALID_FIELD, why="TMPSEL or THSEL")
+        kind = self._expect_sensor(command, sensors=(0, 15))
         self._thresholds[kind << 20] = command.cdw(11) & 0xFFFF
         return Answer()
+
+    @staticmethod
+    def _expect_sensor(command: Command, sensors: tuple[int, ...]) -> int:
+        """Return THSEL, checked with TMPSEL: 0 is the composite temperature, 15 all (Set only)."""
+        sensor, kind = command.cdw(11) >> 16 & 15, command.cdw(11) >> 20 & 3
+        if kind > 1 or sensor not in sensors:
+            raise PeerFault(Status.INVALID_FIELD, why="TMPSEL or THSEL")
+        return kind
 
     def _set_error_recovery(self, command: Command) -> Answer:
         """TLER is kept; DULBE is not offered (NSFEAT.DAE 0)."""

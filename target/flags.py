@@ -176,7 +176,10 @@ def parse_namespace(text: str, flag: str) -> NamespaceSettings:
     data["path"] = path.replace("%2C", ",").replace("%7C", "|").replace("%25", "%")
     for part in parts:
         name, _, value = part.partition("=")
-        _take_option(data, NAMES.get(name, name), value, flag)
+        name = NAMES.get(name, name)
+        if name != "fault" and (name in data or name in data["media_options"]):
+            raise _usage(flag, "given twice, expected once", name)
+        _take_option(data, name, value, flag)
     data = {name: value for name, value in data.items() if value != [] and value != {}}
     try:
         settings = convert(NamespaceSettings, data, flag)

@@ -9,7 +9,7 @@ from prestage.target.controller import (
     ERROR_LOG_ENTRIES,
     Controller,
 )
-from prestage.target.datapath import ATOMIC_BYTES, COPY_RANGES, MAX_NSID
+from prestage.target.datapath import ATOMIC_BYTES, COPY_RANGES, MAX_NSID, MEDIA_NO_PUNCH
 from prestage.target.errors import PeerFault
 from prestage.target.events import ASYNC_EVENT_LIMIT
 from prestage.target.features import DISCOVERY_EVENTS, IO_EVENTS
@@ -41,6 +41,9 @@ SGLS = 1 << 0
 """SGLs without alignment (figure 275); longer ones than the data (bit 18) are refused."""
 SGLS_OFFSET = 1 << 20
 """Data blocks by offset, which is how in-capsule data is described (TCP 1.0, 3.3.1)."""
+DEALLOCATED_READS_ZEROS = 1 << 0
+"""DLFEAT bits 2:0; true of every block that Dataset Management was told to deallocate."""
+DEALLOCATE_IN_WRITE_ZEROES = 1 << 3
 HOST_ID_128_BIT = 1 << 0
 TRAFFIC_KEEP_ALIVE = 1 << 6
 
@@ -188,12 +191,17 @@ def fill_namespace(controller: Controller, namespace: Namespace, page: Page) -> 
     atomic = ATOMIC_BYTES // block - 1
     granularity = max(settings.tier.slot // UNITS_A_SLOT, ATOMIC_BYTES) // block - 1
     longest_copy = min(settings.limits.max_transfer // block, 0xFFFF)
+    slot_blocks = min(settings.tier.slot, settings.limits.max_transfer) // block
+    can_deallocate = not (
+        controller.runtime.data_path.volume_limits(namespace.volume).warnings & MEDIA_NO_PUNCH
+    )
     _formats(page)
     for offset in (0, 8, 16):  # NSZE, NCAP, NUSE
         page.put(offset, 8, namespace.blocks)
     page.put(24, 1, 1 << 1 | 1 << 4)  # NSFEAT: NAWUN and friends, NPWG and friends
     page.put(26, 1, BLOCK_SHIFTS.index(block.bit_length() - 1))  # FLBAS
     page.put(30, 1, 1)  # NMIC: shared
+    page.put(33, 1, DEALLOCATED_READS_ZEROS | DEALLOCATE_IN_WRITE_ZEROES if can_deallocate else 0)
     page.put(34, 2, atomic)  # NAWUN
     page.put(36, 2, 0)  # NAWUPF: a power cut may tear between blocks
     page.put(38, 2, atomic)  # NACWU
@@ -201,6 +209,7 @@ def fill_namespace(controller: Controller, namespace: Namespace, page: Page) -> 
     page.raw(48, namespace.size_bytes.to_bytes(16, "little"))  # NVMCAP
     for offset in (64, 66, 68, 70):  # NPWG, NPWA, NPDG, NPDA
         page.put(offset, 2, granularity)
+    page.put(72, 2, slot_blocks - 1)  # NOWS
     page.put(74, 2, longest_copy)  # MSSRL
     page.put(76, 4, longest_copy * COPY_RANGES)  # MCL
     page.put(80, 1, COPY_RANGES - 1)  # MSRC

@@ -7,19 +7,26 @@ made once, and kept by the path of the backing file (or, for RAM, by NQN and NSI
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import secrets
+import stat
 import uuid
 from pathlib import Path
+from typing import Annotated
 
 import aiofiles
 import aiofiles.os
 import msgspec
 
-from prestage.target.errors import TargetError
+from prestage.target.errors import AlreadyExists, TargetError
 
 FILE_NAME = "identity.json"
+LOCK_NAME = "identity.lock"
 VERSION = 1
+MAX_FILE_BYTES = 16 << 20
+
+Counter = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class State(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,8 +37,8 @@ class State(msgspec.Struct, forbid_unknown_fields=True):
     """By NQN."""
     uuids: dict[str, uuid.UUID] = {}
     """By what `Identity.namespace_uuid` was given."""
-    starts: int = 0
-    unsafe_stops: int = 0
+    starts: Counter = 0
+    unsafe_stops: Counter = 0
     running: bool = False
     """True between a start and its orderly stop."""
 
@@ -54,31 +61,33 @@ class Identity:
         identity = cls(directory)
         try:
             await aiofiles.os.makedirs(directory, exist_ok=True)
-            async with aiofiles.open(identity.path, "rb") as file:
-                content = await file.read()
+            content = await asyncio.to_thread(_read, identity.path)
         except FileNotFoundError:
             return identity
         except OSError as error:
-            raise TargetError(
-                error.strerror or str(error), f"state directory {directory}", "a writable directory"
-            ) from error
+            raise _unusable(directory, error) from error
+        await identity._take(content)
+        return identity
+
+    async def _take(self, content: bytes) -> None:
         try:
-            identity.state = msgspec.json.decode(content, type=State)
-            if identity.state.version != VERSION:
-                raise msgspec.ValidationError(f"version {identity.state.version}, not {VERSION}")
+            self.state = msgspec.json.decode(content, type=State)
+            if self.state.version != VERSION:
+                raise msgspec.ValidationError(f"version {self.state.version}, not {VERSION}")
         except msgspec.MsgspecError as error:
-            identity.state = State()
-            aside = await identity._set_aside()
-            identity.warnings.append(
-                f"{identity.path} is damaged ({error}); it was set aside as {aside}, and hosts"
+            self.state = State()
+            aside = await self._set_aside()
+            self.warnings.append(
+                f"{self.path} is damaged ({error}); it was set aside as {aside}, and hosts"
                 " will see new serial numbers and namespace identifiers"
             )
-        return identity
 
     async def _set_aside(self) -> Path:
         number = 1
-        while (aside := self.path.with_name(f"{FILE_NAME}.damaged-{number}")).exists():
+        aside = self.path.with_name(f"{FILE_NAME}.damaged-{number}")
+        while await aiofiles.os.path.exists(aside):
             number += 1
+            aside = self.path.with_name(f"{FILE_NAME}.damaged-{number}")
         await aiofiles.os.rename(self.path, aside)
         return aside
 
@@ -91,6 +100,8 @@ class Identity:
 
     def namespace_uuid(self, key: str) -> uuid.UUID:
         """Return the UUID kept for `key`; made on first use."""
+        # A path may be any bytes; the file is UTF-8.
+        key = os.fsencode(key).decode("utf-8", "backslashreplace")
         if key not in self.state.uuids:
             self.state.uuids[key] = uuid.uuid4()
             self._dirty = True
@@ -125,6 +136,47 @@ class Identity:
             what = error.strerror or str(error)
             raise TargetError(what, str(self.path), "a writable file") from error
         self._dirty = False
+
+
+def lock_directory(directory: Path) -> int:
+    """Return a descriptor that keeps other targets out of a state directory until it is closed.
+
+    Two would overwrite each other's identifiers, and hosts lose namespaces. Makes the directory.
+    Raises AlreadyExists, and TargetError when it cannot be used.
+    """
+    path = directory / LOCK_NAME
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        expected = "a state directory of its own for each target"
+        raise AlreadyExists("in use by a running target", str(path), expected) from None
+    except OSError as error:
+        os.close(fd)
+        raise _unusable(directory, error) from error
+    return fd
+
+
+def _unusable(directory: Path, error: OSError) -> TargetError:
+    what = error.strerror or str(error)
+    return TargetError(what, f"state directory {directory}", "a writable directory")
+
+
+def _read(path: Path) -> bytes:
+    """Read a regular file of bounded size: a pipe would block, a device might never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(f"{path.name} is no regular file")
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise OSError(f"{path.name} is larger than {MAX_FILE_BYTES} bytes")
+    return content
 
 
 def _sync_directory(directory: Path) -> None:

@@ -103,9 +103,11 @@ def _smart(controller: Controller, command: Command) -> bytes:
     page.put(0, 1, RELIABILITY_DEGRADED if any(n.failing for n in namespaces) else 0)
     page.put(3, 1, 100)  # available spare, percent
     page.put(4, 1, 10)  # its threshold
-    page.put(32, 16, -(-total("read_bytes") // DATA_UNIT_BYTES))
-    page.put(48, 16, -(-total("write_bytes") // DATA_UNIT_BYTES))
-    page.put(64, 16, total("reads", "compares", "verifies"))
+    # Which commands count is in NVM 1.0, 1.4.2: User Data Out are Write and Copy.
+    read, written = ("read_bytes", "compare_bytes", "verify_bytes"), ("write_bytes", "copy_bytes")
+    page.put(32, 16, -(-total(*read) // DATA_UNIT_BYTES))
+    page.put(48, 16, -(-total(*written) // DATA_UNIT_BYTES))
+    page.put(64, 16, total("reads", "compares", "copies"))
     page.put(80, 16, total("writes", "copies"))
     page.put(112, 16, runtime.power_cycles)
     page.put(128, 16, int(time.monotonic() - runtime.started) // 3600)

@@ -108,7 +108,11 @@ FAULT_OPTIONS: dict[str, dict[str, Check]] = {
         "seed": _seed,
     },
     "stall": {"after": _seed, "op": _op},
-    "powercut": {"seed": _seed, "limit": _size(4096, 1 << 36)},
+    "powercut": {
+        "seed": _seed,
+        "limit": _size(4096, 1 << 36),
+        "sector": _choice("512", "4096"),
+    },
 }
 
 FAULT = re.compile(r"([a-z]+)(?::(.*))?", re.DOTALL)

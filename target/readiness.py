@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +14,27 @@ from prestage.target.errors import Invalid
 from prestage.target.rpc import view
 from prestage.target.sizes import counted, format_size
 
+MOST_COMMANDS = 24
+"""Lines of the banner that say how to connect."""
 
-def report(
-    target: view.TargetLike, control_socket: str, warnings: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return everything that a user of the target needs to know, as plain data.
 
-    `warnings` are about the process, and come beside those of the target.
-    """
+def report(target: view.TargetLike, control_socket: str) -> dict[str, Any]:
+    """Return everything that a user of the target needs to know, as plain data."""
     bound = view.listeners(target)
     found = view.subsystems(target)
+    reached = [one for each in bound for one in view.reached_by(target, each)]
     return {
         "ready": True,
         "pid": os.getpid(),
         "listeners": [{"address": one.address, "port": one.port} for one in bound],
-        "discover": [discover_line(one) for one in bound],
-        "connect": [connect_line(one, each.nqn) for each in found for one in bound],
+        "reached_by": [{"address": one.address, "port": one.port} for one in reached],
+        "discover": [discover_line(one) for one in reached],
+        "connect": [connect_line(one, each.nqn) for each in found for one in reached],
         "subsystems": [_subsystem(each) for each in found],
         "control_socket": os.path.abspath(control_socket),  # noqa: PTH100 - links stay as given
         "state_directory": str(Path(target.settings.state_directory).absolute()),
         "dram_bytes": target.settings.tier.size,
-        "warnings": [*target.warnings, *warnings],
+        "warnings": list(target.warnings),
     }
 
 
@@ -61,22 +59,14 @@ def _subsystem(found: view.SubsystemView) -> dict[str, Any]:
     }
 
 
-def reachable(address: str) -> str:
-    """Return an address that a host on this machine can connect to: no wildcard."""
-    parsed = ipaddress.ip_address(address)
-    if not parsed.is_unspecified:
-        return address
-    return "127.0.0.1" if parsed.version == 4 else "::1"
-
-
 def discover_line(bound: view.ListenerView) -> str:
     """Return the nvme-cli command that discovers the target."""
-    return f"nvme discover -t tcp -a {reachable(bound.address)} -s {bound.port}"
+    return f"nvme discover -t tcp -a {bound.address} -s {bound.port}"
 
 
 def connect_line(bound: view.ListenerView, nqn: str) -> str:
     """Return the nvme-cli command that connects to a subsystem."""
-    return f"nvme connect -t tcp -a {reachable(bound.address)} -s {bound.port} -n {nqn}"
+    return f"nvme connect -t tcp -a {bound.address} -s {bound.port} -n {nqn}"
 
 
 def banner(ready: dict[str, Any]) -> list[str]:
@@ -93,7 +83,10 @@ def banner(ready: dict[str, Any]) -> list[str]:
     lines.append(f"  state           {ready['state_directory']}")
     lines += [f"  warning: {warning}" for warning in ready["warnings"]]
     lines.append("connect with")
-    lines += [f"  {line}" for line in (*ready["discover"], *ready["connect"])]
+    commands = [*ready["discover"], *ready["connect"]]
+    lines += [f"  {line}" for line in commands[:MOST_COMMANDS]]
+    if len(commands) > MOST_COMMANDS:
+        lines.append(f"  and {len(commands) - MOST_COMMANDS} more, as serve --json says")
     return lines
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from prestage.target.controller import Controller
 from prestage.target.listener import Address
+from prestage.target.network import is_wildcard
 from prestage.target.runtime import Connection, Runtime
 from prestage.target.subsystem import Namespace, Subsystem
 
@@ -16,15 +17,27 @@ def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str
     data_path = runtime.data_path
     return {
         "uptime_s": round(time.monotonic() - runtime.started, 3),
-        "listeners": [{"address": a.address, "port": a.port} for a in listeners],
+        "listeners": [
+            {"address": a.address, "port": a.port, "reached_by": reached_by(runtime, a.address)}
+            for a in listeners
+        ],
         "connections": len(runtime.connections),
         "connections_refused": refused,
         "core": data_path.stats(),
         "reactors": [data_path.reactor_stats(n) for n in range(runtime.settings.reactors)],
+        "placement": runtime.placement.report(runtime.load()),
         "tier": data_path.tier_stats(),
         "subsystems": [_subsystem(runtime, s) for s in runtime.subsystems.values()],
-        "warnings": list(runtime.warnings),
+        "warnings": runtime.warnings,
     }
+
+
+def reached_by(runtime: Runtime, address: str) -> list[str]:
+    """Return the addresses by which hosts reach a listener on `address`.
+
+    Behind a wildcard they are those of the interfaces: an empty list when nobody could be asked.
+    """
+    return runtime.network.addresses.behind(address) if is_wildcard(address) else [address]
 
 
 def _subsystem(runtime: Runtime, subsystem: Subsystem) -> dict[str, Any]:
@@ -92,6 +105,8 @@ def _queue(runtime: Runtime, queue: Connection) -> dict[str, Any]:
         "sq_size": queue.sq_size,
         "connection": queue.id,
         "reactor": queue.reactor,
+        "placed_by": queue.placed_by,
+        "interface": queue.interface,
         "local": {"address": queue.local[0], "port": queue.local[1]},
         "peer": {"address": queue.peer[0], "port": queue.peer[1]},
         **runtime.data_path.connection_stats(queue.id),

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prestage.target.datapath import Cookies, DataPath
+from prestage.target.network import Network
+from prestage.target.placement import Placement
 from prestage.target.settings import TargetSettings
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ class Connection:
     local: tuple[str, int] = ("", 0)
     """Address and port that the host connected to."""
     peer: tuple[str, int] = ("", 0)
+    interface: str = ""
+    """That it came in by; empty when that is not known."""
+    placed_by: str = "load"
+    """What chose the reactor (`prestage.target.placement`)."""
     controller: Controller | None = None
     qid: int = 0
     sq_size: int = 0
@@ -51,12 +57,31 @@ class Runtime:
     tenants: dict[str, int] = field(default_factory=dict)
     """By host NQN."""
     discovery: Discovery | None = None
-    warnings: list[str] = field(default_factory=list)
+    network: Network = field(default_factory=Network)
+    placement: Placement = field(init=False)
+    own_warnings: list[str] = field(default_factory=list)
+    """Those that are not about a namespace."""
     background: set[asyncio.Task[str]] = field(default_factory=set)
     """Removals whose medium takes its time."""
     power_cycles: int = 1
     unsafe_shutdowns: int = 0
     started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.placement = Placement.of(self.settings.reactors, self.settings.cpus)
+
+    def load(self) -> list[int]:
+        """Return the number of connections of each reactor."""
+        counts = [0] * self.settings.reactors
+        for connection in self.connections.values():
+            counts[connection.reactor] += 1
+        return counts
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody should know, in sentences."""
+        namespaces = [n for s in self.subsystems.values() for n in s.namespaces.values()]
+        return [*self.own_warnings, *(text for n in namespaces for text in n.warnings)]
 
     def tenant(self, host_nqn: str) -> int:
         """Return the small number of a host; it stays the same while the target runs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -16,12 +15,12 @@ from typing import Any
 import msgspec
 import structlog
 
-from prestage.target import readiness
+from prestage.target import descriptors, readiness
 from prestage.target.errors import TargetError
 from prestage.target.notify import notify
 from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
-from prestage.target.rpc.server import ControlServer, take_lock
+from prestage.target.rpc.server import ControlServer
 from prestage.target.rpc.view import TargetLike
 from prestage.target.settings import TargetSettings
 
@@ -35,9 +34,6 @@ STOP_GRACE_S = 10.0
 HURRY_S = 1.0
 """How much longer a stop may take once it is hurried."""
 SOCKET_NAME = "prestage.sock"
-LOCK_NAME = "state.lock"
-DESCRIPTORS_BESIDE = 64
-"""Open files beside those of connections and namespaces."""
 
 log = structlog.get_logger("prestage.service")
 
@@ -56,27 +52,6 @@ def control_socket_path(settings: TargetSettings) -> str:
     return settings.control_socket or str(Path(settings.state_directory) / SOCKET_NAME)
 
 
-def raise_descriptor_limit(settings: TargetSettings) -> str | None:
-    """Allow this process the open files that its connections need.
-
-    Returns a warning when the hard limit is too low for all of them.
-    """
-    namespaces = sum(len(one.namespaces) for one in settings.subsystems)
-    beside = DESCRIPTORS_BESIDE + 2 * namespaces
-    wanted = settings.limits.connections + beside
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= wanted or soft == resource.RLIM_INFINITY:
-        return None
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed == wanted:
-        return None
-    return (
-        f"{allowed} open files are allowed, enough for about {max(allowed - beside, 0)} of"
-        f" {settings.limits.connections} connections (expected a limit of {wanted}, RLIMIT_NOFILE)"
-    )
-
-
 @dataclass
 class Service:
     """One run of the daemon; `run` returns the exit code."""
@@ -89,9 +64,6 @@ class Service:
     say: Callable[[str], None] | None = None
     gave_up: bool = False
     """The stop did not end; whatever still runs has to end with the process."""
-    warnings: list[str] = field(default_factory=list)
-    """About the process; the target has its own."""
-    _state_lock: int | None = None
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -124,12 +96,12 @@ class Service:
         target = self.make(self.settings)
         control = ControlServer(Context(target, self._kill), control_socket_path(self.settings))
         try:
+            descriptors.raise_limit(self.settings.limits.connections)
             # The lock of the control socket first: a second target in one place touches nothing.
             control.claim()
-            self._claim_state()
             notify("STATUS=starting")
             if not await self._start(target):
-                return await self._finish(target)
+                return self._tell_given_up() if self.gave_up else await self._finish(target)
             try:
                 control.start()
                 await self._tell_ready(target, control.path)
@@ -142,7 +114,6 @@ class Service:
         finally:
             await control.stop()
             await asyncio.to_thread(self._clean_up)
-            self._release_state()
 
     async def _start(self, target: TargetLike) -> bool:
         """Start the target; return False when a signal came first."""
@@ -152,36 +123,31 @@ class Service:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 starting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await starting
+                await self._wait_hurried(starting, STOP_GRACE_S)
+                # A medium that does not open cannot be called off: the process ends around it.
+                self.gave_up = not starting.done()
+                if not self.gave_up:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await starting
                 return False
             await starting
         finally:
             stopping.cancel()
         return True
 
+    async def _wait_hurried(self, work: asyncio.Future[Any], limit_s: float) -> None:
+        """Wait for `work`, for `limit_s` at most, and not much longer after a second signal."""
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({work, hurrying}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if not work.done():
+            await asyncio.wait({work}, timeout=HURRY_S)
+
     def _prepare(self) -> None:
-        warning = raise_descriptor_limit(self.settings)
-        if warning is not None:
-            self.warnings.append(warning)
         Path(self.settings.state_directory).mkdir(parents=True, exist_ok=True)
         Path(control_socket_path(self.settings)).parent.mkdir(parents=True, exist_ok=True)
         # One left over would tell a waiting program of a target that is not there yet.
         self._clean_up()
-
-    def _claim_state(self) -> None:
-        """Keep other targets from the identities kept here, whatever their control sockets are."""
-        self._state_lock = take_lock(self._state_lock_path())
-
-    def _release_state(self) -> None:
-        if self._state_lock is not None:
-            with contextlib.suppress(OSError):
-                Path(self._state_lock_path()).unlink()
-            os.close(self._state_lock)
-            self._state_lock = None
-
-    def _state_lock_path(self) -> str:
-        return str(Path(self.settings.state_directory) / LOCK_NAME)
 
     def _clean_up(self) -> None:
         if self.ready_file is not None:
@@ -192,7 +158,7 @@ class Service:
         os.kill(os.getpid(), number)
 
     async def _tell_ready(self, target: TargetLike, control_socket: str) -> None:
-        ready = readiness.report(target, control_socket, self.warnings)
+        ready = readiness.report(target, control_socket)
         if self.json:
             self._say(msgspec.json.encode(ready).decode())
         else:
@@ -209,15 +175,7 @@ class Service:
         """Stop the target, in a hurry once a second signal came; return the exit code."""
         limit = self.settings.limits.stop_s
         stopping = asyncio.ensure_future(target.stop(limit))
-        hurrying = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait(
-            {stopping, hurrying},
-            timeout=limit + STOP_GRACE_S,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if not stopping.done():
-            await asyncio.wait({stopping}, timeout=HURRY_S)
-        hurrying.cancel()
+        await self._wait_hurried(stopping, limit + STOP_GRACE_S)
         if not stopping.done():
             # A stop that is cancelled half way can no longer tell what it lost, so it is left
             # alone: the process ends around it, and says what is not on the media now.
@@ -229,6 +187,16 @@ class Service:
             return self._tell_stopped(False, left)
         report = stopping.result()
         return self._tell_stopped(report.clean, [str(item) for item in report.unflushed])
+
+    def _tell_given_up(self) -> int:
+        """Say that it was told to stop while it could not start; return the exit code."""
+        why = "a medium that was being opened does not answer; no host was served"
+        if self.json:
+            gone = {"stopped": True, "clean": False, "unflushed": [], "reason": why}
+            self._say(msgspec.json.encode(gone).decode())
+        else:
+            self._say(f"stopped: {why}")
+        return EXIT_FAILED
 
     def _tell_stopped(self, clean: bool, unflushed: Sequence[str]) -> int:
         code = EXIT_CLEAN if clean and not unflushed else EXIT_UNFLUSHED

@@ -68,7 +68,8 @@ def parse_duration_s(value: str | float) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"found {quote(value)}, expected {DURATION_EXPECTED}")
     seconds = _seconds_from_text(value) if isinstance(value, str) else value
-    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_DURATION_S:
+    # First the range: a whole number may be larger than any float.
+    if not (0 <= seconds <= MAX_DURATION_S and math.isfinite(seconds)):
         raise ValueError(f"found {quote(value)}, expected a duration from 0 to {MAX_DURATION_S}s")
     return float(seconds)
 

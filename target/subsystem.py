@@ -35,6 +35,8 @@ class Namespace:
     nguid: bytes
     failing: int = 0
     """The errno with which deferred writes fail now, or 0."""
+    warnings: list[str] = field(default_factory=list)
+    """What somebody should know of its medium, in sentences."""
 
     @property
     def block_bytes(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +13,7 @@ from prestage.target.checks import check_limits, check_nqn, check_subsystem
 from prestage.target.connections import Connections
 from prestage.target.controller import Controller
 from prestage.target.datapath import MAX_SUBSYSTEMS, DataPath
+from prestage.target.descriptors import shortage
 from prestage.target.discovery import Discovery, Port
 from prestage.target.draining import StopReport, close_volume, drain, flush_volume, remove, unmap
 from prestage.target.errors import (
@@ -21,9 +24,10 @@ from prestage.target.errors import (
     NotFound,
     TargetError,
 )
-from prestage.target.identity import Identity
+from prestage.target.identity import Identity, lock_directory
 from prestage.target.listener import Address, Listener
-from prestage.target.report import report
+from prestage.target.network import Network, is_wildcard
+from prestage.target.report import reached_by, report
 from prestage.target.runtime import Runtime
 from prestage.target.settings import (
     DISCOVERY_NQN,
@@ -33,25 +37,35 @@ from prestage.target.settings import (
     TargetSettings,
 )
 from prestage.target.subsystem import Kind, Namespace, Subsystem
-from prestage.target.volumes import open_namespace
+from prestage.target.volumes import open_namespace, resize_volume
+
+log = logging.getLogger("prestage.target")
 
 
 class Target:
     """An NVMe/TCP target. `async with Target(settings) as target:` starts and stops it.
 
     Operations are done one after another; one that fails changes nothing and raises TargetError.
-    Without `data_path` the one in C is used.
+    Without `data_path` the one in C is used, without `network` the machine's.
     """
 
-    def __init__(self, settings: TargetSettings, data_path: DataPath | None = None) -> None:
+    def __init__(
+        self,
+        settings: TargetSettings,
+        data_path: DataPath | None = None,
+        network: Network | None = None,
+    ) -> None:
         self.settings = settings
         self._given_data_path = data_path
+        self._given_network = network
         self._lock = asyncio.Lock()
         self._listeners: dict[Address, Listener] = {}
         self._runtime: Runtime | None = None
         self._identity: Identity | None = None
         self._connections: Connections | None = None
         self._last_port = 0
+        self._lock_fd = -1
+        """Keeps other targets out of the state directory."""
 
     # ---- life ----
 
@@ -73,25 +87,34 @@ class Target:
             if self._runtime is not None:
                 raise AlreadyExists("the target runs already")
             check_limits(self.settings)
-            self._identity = await Identity.load(Path(self.settings.state_directory))
-            data_path = self._given_data_path
-            if data_path is None:
-                # Imported here, so that everything else runs without the C module.
-                from prestage.target.core import CoreDataPath
-
-                data_path = CoreDataPath(self.settings)
-            self._runtime = Runtime(data_path, self.settings)
+            directory = Path(self.settings.state_directory)
+            self._lock_fd = await asyncio.to_thread(lock_directory, directory)
             try:
+                self._identity = await Identity.load(directory)
+                data_path = self._given_data_path
+                if data_path is None:
+                    # Imported here, so that everything else runs without the C module.
+                    from prestage.target.core import CoreDataPath
+
+                    data_path = CoreDataPath(self.settings)
+                network = self._given_network or Network()
+                self._runtime = Runtime(data_path, self.settings, network=network)
+                network.changed = self._network_changed
                 await self._start(self._runtime, self._identity)
             except BaseException:
-                await self._shut(5.0)
+                if self._runtime is not None:
+                    await self._shut(5.0)
+                self._unlock()
                 raise
 
     async def _start(self, runtime: Runtime, identity: Identity) -> None:
         identity.started()
         runtime.power_cycles = identity.state.starts
         runtime.unsafe_shutdowns = identity.state.unsafe_stops
-        runtime.warnings.extend(identity.warnings)
+        runtime.own_warnings.extend(identity.warnings)
+        too_few = shortage(self.settings.limits.connections)
+        if too_few is not None:
+            runtime.own_warnings.append(too_few)
         runtime.discovery = Discovery(runtime)
         runtime.subsystems[DISCOVERY_NQN] = Subsystem(
             DISCOVERY_NQN, Kind.DISCOVERY, serial=identity.serial(DISCOVERY_NQN)
@@ -101,8 +124,10 @@ class Target:
         for subsystem in self.settings.subsystems:
             await self._add_subsystem(subsystem)
         await identity.save()
+        if runtime.placement.needs_interfaces:
+            await self._learn_addresses()
         for listener in self.settings.listeners:
-            self._add_listener(listener)
+            await self._add_listener(listener)
 
     async def stop(self, timeout_s: float | None = None) -> StopReport:
         """Drain, flush, and stop within about `timeout_s` (default: limits.stop_s).
@@ -121,12 +146,26 @@ class Target:
             listener.close()
         self._listeners.clear()
         stopped = await drain(runtime, timeout_s)
+        await runtime.network.stop()
         runtime.data_path.stop()
         self._runtime = self._connections = None
         if identity is not None:
             identity.stopped(clean=stopped.clean)
-            await identity.save()
+            await self._save_last(identity)
+        self._unlock()
         return stopped
+
+    def _unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._lock_fd = -1
+
+    async def _save_last(self, identity: Identity) -> None:
+        """What hosts wrote is safe already: a state directory that is lost does not undo that."""
+        try:
+            await identity.save()
+        except TargetError as error:
+            log.warning("the stop was not noted, the next start will count it as unsafe: %s", error)
 
     @property
     def _running(self) -> Runtime:
@@ -146,6 +185,13 @@ class Target:
         """Bound addresses, with the ports that were found for port 0."""
         return list(self._listeners)
 
+    def reached_by(self, address: str) -> list[str]:
+        """Return the addresses by which hosts reach a listener: a wildcard stands for many.
+
+        Empty for a wildcard when the interfaces are not known.
+        """
+        return reached_by(self._running, address)
+
     @property
     def subsystems(self) -> list[Subsystem]:
         """The NVM subsystems."""
@@ -155,7 +201,7 @@ class Target:
     @property
     def warnings(self) -> list[str]:
         """What somebody should know, in sentences."""
-        return list(self._runtime.warnings) if self._runtime else []
+        return self._runtime.warnings if self._runtime else []
 
     def subsystem(self, nqn: str) -> Subsystem:
         """Return an NVM subsystem. Raises NotFound."""
@@ -176,7 +222,13 @@ class Target:
         """Add a subsystem with its namespaces. Raises AlreadyExists, Invalid, MediumError."""
         async with self._lock:
             await self._add_subsystem(settings)
-            await self._save()
+            try:
+                await self._save()
+            except TargetError:
+                subsystem = self._running.subsystems.pop(settings.nqn)
+                await self._discard(subsystem)
+                self._discovery_changed()
+                raise
 
     async def _add_subsystem(self, settings: SubsystemSettings) -> None:
         runtime, identity = self._running, self._identity
@@ -201,14 +253,20 @@ class Target:
         )
         try:
             for namespace in settings.namespaces:
-                self._map(subsystem, open_namespace(runtime, identity, subsystem, namespace))
-        except TargetError:
-            for opened in list(subsystem.namespaces.values()):
-                await unmap(runtime, subsystem, opened)
-                await close_volume(runtime, opened, abandon=True)
+                opened = await open_namespace(runtime, identity, subsystem, namespace)
+                self._map(subsystem, opened)
+        except BaseException:
+            await self._discard(subsystem)
             raise
         runtime.subsystems[settings.nqn] = subsystem
         self._discovery_changed()
+
+    async def _discard(self, subsystem: Subsystem) -> None:
+        """Close the namespaces of a subsystem that no host has seen."""
+        runtime = self._running
+        for opened in list(subsystem.namespaces.values()):
+            await unmap(runtime, subsystem, opened)
+            await close_volume(runtime, opened, abandon=True)
 
     async def remove_subsystem(self, nqn: str) -> None:
         """Disconnect its hosts, flush and close its namespaces.
@@ -238,10 +296,15 @@ class Target:
         async with self._lock:
             subsystem, identity = self.subsystem(nqn), self._identity
             assert identity is not None, "a running target has loaded its identity"
-            namespace = open_namespace(self._running, identity, subsystem, settings)
+            namespace = await open_namespace(self._running, identity, subsystem, settings)
+            try:
+                # First of all: hosts must find it again by the same identifiers.
+                await self._save()
+            except TargetError:
+                await close_volume(self._running, namespace, abandon=True)
+                raise
             self._map(subsystem, namespace)
             subsystem.namespace_changed(namespace.nsid)
-            await self._save()
             return namespace.nsid
 
     async def remove_namespace(self, nqn: str, nsid: int) -> None:
@@ -256,23 +319,32 @@ class Target:
             await self._remove(subsystem, namespace)
 
     async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
-        """Change the size and tell connected hosts; what is beyond a smaller one is lost."""
+        """Change the size and tell connected hosts; what is beyond a smaller one is lost.
+
+        Raises NotFound; Invalid or MediumError with the size unchanged.
+        """
         async with self._lock:
             subsystem = self.subsystem(nqn)
             namespace = subsystem.namespace(nsid)
+            where = f"{nqn} namespace {nsid}"
             if size_bytes <= 0 or size_bytes % namespace.block_bytes:
                 expected = f"a positive multiple of {namespace.block_bytes}"
-                raise Invalid(f"size {size_bytes}", f"{nqn} namespace {nsid}", expected)
+                raise Invalid(f"size {size_bytes}", where, expected)
             data_path = self._running.data_path
             try:
-                data_path.volume_resize(namespace.volume, size_bytes)
+                await resize_volume(
+                    self._running, namespace, size_bytes, self.settings.limits.stop_s, where
+                )
             except MediumError as error:
                 what = f"it cannot have {size_bytes} bytes: {error.what}"
-                where = f"{nqn} namespace {nsid}"
                 raise MediumError(what, where, number=error.number) from None
-            size = data_path.volume_limits(namespace.volume).size
-            namespace.size_bytes = size - size % namespace.block_bytes
-            subsystem.namespace_changed(nsid)
+            finally:
+                # Also when nobody waits for it any more.
+                size = data_path.volume_limits(namespace.volume).size
+                now = size - size % namespace.block_bytes
+                if now != namespace.size_bytes:
+                    namespace.size_bytes = now
+                    subsystem.namespace_changed(nsid)
 
     def _map(self, subsystem: Subsystem, namespace: Namespace) -> None:
         self._running.data_path.map(subsystem.index, namespace.nsid, namespace.volume)
@@ -313,11 +385,13 @@ class Target:
     async def add_listener(self, settings: ListenerSettings) -> Address:
         """Listen on one more address; return it with the port that was found."""
         async with self._lock:
-            return self._add_listener(settings)
+            return await self._add_listener(settings)
 
-    def _add_listener(self, settings: ListenerSettings) -> Address:
+    async def _add_listener(self, settings: ListenerSettings) -> Address:
         runtime, connections = self._running, self._connections
         assert connections is not None, "a running target has its connections"
+        if is_wildcard(settings.address):
+            await self._learn_addresses()
         listener = Listener.open(settings, connections.accepted)
         self._listeners[listener.address] = listener
         if runtime.discovery is not None:
@@ -325,6 +399,18 @@ class Target:
             runtime.discovery.ports[listener.address] = Port(self._last_port, *listener.address)
         self._discovery_changed()
         return listener.address
+
+    async def _learn_addresses(self) -> None:
+        """Ask for the addresses of the interfaces, once: few targets need them."""
+        runtime = self._running
+        warning = await runtime.network.start()
+        if warning is not None and warning not in runtime.own_warnings:
+            runtime.own_warnings.append(warning)
+
+    def _network_changed(self) -> None:
+        if self._runtime is not None:
+            self._runtime.placement.forget()
+            self._discovery_changed()
 
     async def remove_listener(self, address: str, port: int) -> None:
         """Stop listening on an address. Hosts connected through it stay connected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from prestage.target.subsystem import Namespace, Subsystem
 BLOCK_SIZES = (512, 4096)
 MEDIA = ("file", "ram", "model")
 POLICIES = ("back", "through")
+RESIZE_PAUSE_S = 0.01
+"""Between two looks at whether a medium still works beyond a smaller size."""
 WARNINGS = {
     MEDIA_BUFFERED: "direct I/O is refused by its file system: the page cache is used, and reads"
     " that miss the DRAM tier may be counted twice in memory",
@@ -35,8 +38,12 @@ def escape(text: str) -> str:
 
 
 def backing_path(settings: NamespaceSettings) -> str:
-    """Return the absolute path, links unresolved: /dev/disk/by-id names outlive device names."""
-    return str(Path.cwd() / settings.path)
+    """Return the absolute path, links unresolved: /dev/disk/by-id names outlive device names.
+
+    But ".." is resolved, so that a file has one name and with it one identity.
+    """
+    path = Path.cwd() / settings.path
+    return str(path.parent.resolve() / path.name if ".." in path.parts else path)
 
 
 def medium_spec(settings: NamespaceSettings) -> str:
@@ -91,7 +98,7 @@ def identifiers(
     return number, bytes.fromhex(settings.nguid) if settings.nguid else number.bytes
 
 
-def open_namespace(
+async def open_namespace(
     runtime: Runtime, identity: Identity, subsystem: Subsystem, settings: NamespaceSettings
 ) -> Namespace:
     """Open the medium and make a namespace of it, not yet part of the subsystem.
@@ -118,7 +125,7 @@ def open_namespace(
         reactor=(owned + len(subsystem.namespaces)) % runtime.settings.reactors,
     )
     try:
-        volume = runtime.data_path.volume_open(config)
+        volume = await runtime.data_path.volume_open(config)
     except MediumError as error:
         # Whoever gave the path has not seen the specification that was made of it.
         raise MediumError(error.what, where, error.expected, error.number) from None
@@ -128,7 +135,22 @@ def open_namespace(
         cookie, _ = runtime.cookies.expect()
         runtime.data_path.volume_close(volume, True, cookie)
         raise Invalid(f"its medium has {limits.size} bytes", where, "at least one block, or a size")
-    for bit, sentence in WARNINGS.items():
-        if limits.warnings & bit:
-            runtime.warnings.append(f"{where}: {sentence}")
-    return Namespace(nsid, settings, volume, size, number, nguid)
+    warnings = [f"{where}: {text}" for bit, text in WARNINGS.items() if limits.warnings & bit]
+    return Namespace(nsid, settings, volume, size, number, nguid, warnings=warnings)
+
+
+async def resize_volume(
+    runtime: Runtime, namespace: Namespace, size_bytes: int, timeout_s: float, where: str
+) -> None:
+    """Change the size of an open namespace's volume.
+
+    A smaller size waits for what the medium does beyond it; that has begun already, so it ends
+    soon, or the medium stalls. Raises MediumError with the size unchanged.
+    """
+    loop = asyncio.get_running_loop()
+    data_path, limit = runtime.data_path, loop.time() + timeout_s
+    while not await data_path.volume_resize(namespace.volume, size_bytes):
+        if loop.time() >= limit:
+            await data_path.volume_resize(namespace.volume, namespace.size_bytes)
+            raise MediumError("its medium is busy beyond the new end for too long", where)
+        await asyncio.sleep(RESIZE_PAUSE_S)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
+from fake_network import FakeNetwork
 
 from prestage.target.datapath import (
     ClosedNotice,
@@ -101,7 +102,12 @@ class FakeDataPath:
         self.lost_bytes = 0
         self.aborted: list[tuple[int, int]] = []
         self.refuses_open: str = ""
+        self.hold_open: asyncio.Event | None = None
+        """Media open once it is set, but for the first `hold_from`."""
+        self.hold_from = 0
         self.resize_fails = False
+        self.busy_resizes = 0
+        """So many times a smaller size must wait for the medium."""
         self.capacity = 1 << 16
         self.live = 0
         self.adopted: list[tuple[int, int]] = []
@@ -170,7 +176,9 @@ class FakeDataPath:
     def connection_stats(self, connection: int) -> dict[str, int]:
         return {"commands": 1}
 
-    def volume_open(self, config: VolumeConfig) -> int:
+    async def volume_open(self, config: VolumeConfig) -> int:
+        if self.hold_open is not None and len(self.volumes) >= self.hold_from:
+            await self.hold_open.wait()
         if self.refuses_open and self.refuses_open in config.spec:
             raise MediumError("is in use by another target", config.spec)
         size = GIB
@@ -184,10 +192,14 @@ class FakeDataPath:
     def volume_limits(self, volume: int) -> VolumeLimits:
         return VolumeLimits(self.volumes[volume].size, 512, self.warnings)
 
-    def volume_resize(self, volume: int, size_bytes: int) -> None:
+    async def volume_resize(self, volume: int, size_bytes: int) -> bool:
         if self.resize_fails:
             raise MediumError("No space left on device", f"volume {volume}")
+        if self.busy_resizes and size_bytes < self.volumes[volume].size:
+            self.busy_resizes -= 1
+            return False
         self.volumes[volume].size = size_bytes
+        return True
 
     def volume_flush(self, volume: int, cookie: int) -> None:
         self._order("flush", volume, cookie)
@@ -412,7 +424,8 @@ class Rig:
             state_directory=self.folder.name,
         )
         self.settings = default if settings is None else settings
-        self.target = Target(self.settings, self.fake)
+        self.network = FakeNetwork(("lo", "127.0.0.1"), ("lo", "::1"))
+        self.target = Target(self.settings, self.fake, self.network)
         self._next = 1
 
     async def __aenter__(self) -> Self:

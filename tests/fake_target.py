@@ -69,6 +69,8 @@ class FakeTarget:
         self.listeners: list[tuple[str, int]] = []
         self.by_nqn: dict[str, FakeSubsystem] = {}
         self.warnings: list[str] = []
+        self.reached: dict[str, list[str]] = {}
+        """What wildcards stand for."""
         self.report = FakeReport()
         self.stops: list[float] = []
         self.controls: list[tuple[int, str, str]] = []
@@ -95,6 +97,9 @@ class FakeTarget:
             await self.hold_stop.wait()
         self.running = False
         return self.report
+
+    def reached_by(self, address: str) -> list[str]:
+        return self.reached.get(address, [] if address in ("0.0.0.0", "::") else [address])
 
     @property
     def subsystems(self) -> list[FakeSubsystem]:

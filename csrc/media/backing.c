@@ -205,9 +205,8 @@ static bool check_size(const struct ps_spec_report *report, const struct ps_back
 /* Punching beyond the end changes nothing and tells whether the file system can do it. */
 static bool probe_punch(int fd, uint64_t size, uint32_t block_size) {
   assert(fd >= 0);
-  int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   if (size > GREATEST_SIZE - block_size) return false;
-  return fallocate(fd, mode, (off_t)size, (off_t)block_size) == 0;
+  return fallocate(fd, PS_MAKE_HOLE, (off_t)size, (off_t)block_size) == 0;
 }
 
 static bool measure_file(const struct ps_spec_report *report, const struct ps_backing_order *order,

@@ -3,7 +3,14 @@
 #ifndef PRESTAGE_MEDIA_BACKING_H
 #define PRESTAGE_MEDIA_BACKING_H
 
+#include <linux/falloc.h>
+
 #include "internal.h"
+
+/* The mode of fallocate(2) for DISCARD and ZERO. A device's hole reads as zeros too: the kernel
+ * makes it by what the device promises to read as zeros, and refuses where it would have to write
+ * them. */
+enum { PS_MAKE_HOLE = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE };
 
 /* Enough to run an operation, copied into whatever thread runs it. */
 struct ps_backing_file {
@@ -46,8 +53,6 @@ void ps_backing_probe_device(struct ps_backing *backing);
 /* The logical block size of the device below a file, as sysfs says; 0 when it is silent. */
 uint32_t ps_backing_device_block(int fd);
 
-/* The mode of fallocate(2) that does `op` (DISCARD, ZERO) on `file`. */
-int ps_blocking_fallocate_mode(const struct ps_backing_file *file, uint32_t op);
 /* Runs an operation to its end in this thread. 0 or an errno. */
 int ps_blocking_run(const struct ps_backing_file *file, uint32_t op, uint8_t *buffer,
                     uint64_t offset, uint32_t length);

@@ -10,14 +10,6 @@
 
 #define RETRIES 64 /* of EINTR and EAGAIN, and of transfers without progress */
 
-int ps_blocking_fallocate_mode(const struct ps_backing_file *file, uint32_t op) {
-  assert(file != NULL);
-  assert(op == PS_MEDIA_DISCARD || op == PS_MEDIA_ZERO);
-  /* A device's hole would be a discard that may leave old bytes; ZERO must leave zeros. */
-  if (op == PS_MEDIA_ZERO && file->is_device) return FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
-  return FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-}
-
 static int transfer(const struct ps_backing_file *file, bool reading, uint8_t *buffer,
                     uint64_t offset, uint32_t length) {
   assert(file != NULL && buffer != NULL);
@@ -69,8 +61,7 @@ static bool is_refusal(int error) {
 }
 
 static int zero(const struct ps_backing_file *file, uint64_t offset, uint32_t length) {
-  int modes[2] = {ps_blocking_fallocate_mode(file, PS_MEDIA_ZERO),
-                  FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE};
+  int modes[2] = {PS_MAKE_HOLE, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE};
   for (int i = 0; file->can_punch && i < 2; i++) {
     int error = allocate(file, modes[i], offset, length);
     if (error == 0 || !is_refusal(error)) return error;
@@ -91,7 +82,7 @@ static int discard(const struct ps_backing_file *file, uint64_t offset, uint32_t
     uint64_t range[2] = {offset, length};
     if (ioctl(file->fd, BLKDISCARD, range) != 0) error = errno;
   } else {
-    error = allocate(file, ps_blocking_fallocate_mode(file, PS_MEDIA_DISCARD), offset, length);
+    error = allocate(file, PS_MAKE_HOLE, offset, length);
   }
   return is_refusal(error) ? 0 : error;
 }

@@ -45,7 +45,8 @@ void ps_backing_probe_device(struct ps_backing *backing) {
   if (read_queue(device, "write_cache", text, sizeof text)) {
     backing->has_volatile_cache = strcmp(text, "write through") != 0;
   }
-  if (read_queue(device, "discard_max_bytes", text, sizeof text)) {
+  /* Without it a hole would be written as zeros: slower than leaving what is there. */
+  if (read_queue(device, "write_zeroes_max_bytes", text, sizeof text)) {
     backing->file.can_punch = strtoull(text, NULL, 10) > 0;
   }
 }

@@ -56,6 +56,7 @@ static void get_limits(struct ps_media *media, struct ps_media_limits *limits) {
       .warnings = file->backing.warnings | file->warnings,
       .has_volatile_cache = file->backing.has_volatile_cache,
       .is_rotational = file->backing.is_rotational,
+      .size_is_fixed = file->backing.file.is_device,
   };
 }
 

@@ -11,7 +11,7 @@
 #include "cutplan.h"
 #include "shim.h"
 
-enum { SEED, LIMIT, OPTIONS };
+enum { SEED, LIMIT, SECTOR, OPTIONS };
 enum phase { SERVING = 0, DESTAGING = 1, CUTTING = 2 };
 enum cut_stage { CUT_READ = 0, CUT_MERGE = 1 };
 
@@ -19,9 +19,12 @@ enum cut_stage { CUT_READ = 0, CUT_MERGE = 1 };
 #define CLOSE_CUT_NS UINT64_C(2000000000) /* for a cut that was ordered just before the close */
 #define CLOSE_POLL_MS 5
 
+static const char *const sectors[] = {"512", "4096", NULL};
+
 static const struct ps_option options[OPTIONS] = {
     [SEED] = {.key = "seed", .type = PS_OPTION_NUMBER, .most = UINT64_MAX},
     [LIMIT] = {.key = "limit", .type = PS_OPTION_SIZE, .least = 4096, .most = UINT64_C(1) << 36},
+    [SECTOR] = {.key = "sector", .type = PS_OPTION_CHOICE, .choices = sectors},
 };
 
 struct powercut_media {
@@ -208,7 +211,7 @@ static void step_cut(struct powercut_media *cut) {
   while (cut->own == 0 && cut->cut_next < cut->plan.count) {
     uint64_t index = cut->plan.order[cut->cut_next];
     const struct ps_cutlog_entry *entry = ps_cutlog_at(&cut->log, cut->log.first + index);
-    enum ps_cut_fate fate = ps_cutplan_fate(&cut->plan, index, entry->length);
+    enum ps_cut_fate fate = ps_cutplan_fate(&cut->plan, index, entry);
     if (cut->cut_stage == CUT_MERGE) {
       merge(cut, index, entry);
     } else if (fate == PS_CUT_TORN && cut->scratch != NULL && fits_below(entry, size)) {
@@ -461,7 +464,8 @@ struct ps_media *ps_powercut_open(const struct ps_spec_report *report,
   cut->seed = values[SEED].number;
   cut->owner = pthread_self();
   uint64_t limit = values[LIMIT].given ? values[LIMIT].number : LIMIT_DEFAULT;
-  if (ps_cutlog_open(&cut->log, limit) && ps_cutplan_open(&cut->plan, cut->log.capacity)) {
+  uint32_t sector = values[SECTOR].number == 1 ? 4096 : 512;
+  if (ps_cutlog_open(&cut->log, limit) && ps_cutplan_open(&cut->plan, cut->log.capacity, sector)) {
     return &cut->shim.base;
   }
   ps_spec_fail(report, values[LIMIT].at, "no memory for the log; expected a smaller limit");

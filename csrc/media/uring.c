@@ -87,8 +87,7 @@ static void issue(struct ps_uring *uring, struct ps_media_request *request) {
       break;
     case PS_MEDIA_DISCARD:
     case PS_MEDIA_ZERO:
-      io_uring_prep_fallocate(entry, fd, ps_blocking_fallocate_mode(&uring->file, request->op),
-                              (off_t)offset, (off_t)rest);
+      io_uring_prep_fallocate(entry, fd, PS_MAKE_HOLE, (off_t)offset, (off_t)rest);
       break;
     default:
       io_uring_prep_read(entry, fd, request->buffer + done, rest, offset);

@@ -56,6 +56,7 @@ static void count_done(struct command *command) {
       break;
     case PS_OP_COMPARE:
       stats->compares++;
+      stats->compare_bytes += command->length;
       break;
     case PS_OP_WRITE_ZEROES:
       stats->zeroes++;
@@ -65,9 +66,11 @@ static void count_done(struct command *command) {
       break;
     case PS_OP_VERIFY:
       stats->verifies++;
+      stats->verify_bytes += command->gate_length;
       break;
     case PS_OP_COPY:
       stats->copies++;
+      stats->copy_bytes += command->length;
       break;
     default:
       break;
@@ -98,6 +101,9 @@ static void conclude(struct command *command) {
   struct connection *connection = command->connection;
   struct ps_core *core = connection->reactor->core;
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
+  end_clear(command, false);
+  /* Also when it ends before its second has come (its data's digest was wrong). */
+  if (connection->fused_first == command) connection->fused_first = NULL;
   gate_leave(command);
   count_done(command);
   note_error(command);
@@ -114,6 +120,7 @@ static void respond(struct command *command) {
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   uint32_t count = sends_data ? pinned_iov(command) : 0;
   command->responded = true;
+  command->host_ns = connection->reactor->now_ns;
   if (command->in_capsule && !command->asked_data) {
     ps_engine_skip(connection->engine, command->slot);
     connection_resume(connection);
@@ -166,6 +173,7 @@ void command_start(struct connection *connection, const struct ps_engine_event *
 void receive_data(struct command *command, uint32_t iov_count, uint32_t length) {
   struct connection *connection = command->connection;
   command->asked_data = true;
+  command->host_ns = connection->reactor->now_ns;
   ps_engine_take(connection->engine, command->slot, command->iov, iov_count, length);
   if (command->in_capsule)
     connection_resume(connection);
@@ -184,7 +192,7 @@ void command_data(struct connection *connection, const struct ps_engine_event *e
 /* The slot's last byte was handed to the socket, or will never be. */
 static void command_free(struct command *command) {
   struct connection *connection = command->connection;
-  if (command->pin_count > 0 || command->reserved > 0) {
+  if (command->pin_count > 0 || command->reserved > 0 || command->shared > 0) {
     core_lock(connection->reactor->core);
     drop_all(command);
     core_unlock(connection->reactor->core);
@@ -220,6 +228,15 @@ static void orphan_run(struct command *command) {
   connection_finish(connection);
 }
 
+/* The volume has shrunk below the command's range. Copy and fused pairs find out piece by piece:
+ * the tier refuses what is beyond the end. */
+static bool is_cut_off(const struct command *command) {
+  if (command->volume == NULL || command->mate != NULL || command->sqe[0] == PS_OP_COPY)
+    return false;
+  return command->gate_length > 0 &&
+         command->gate_offset + command->gate_length > command->volume->size;
+}
+
 void command_run(struct reactor *reactor, struct task *task) {
   struct command *command = CONTAINER(task, struct command, task);
   struct ps_core *core = reactor->core;
@@ -231,6 +248,7 @@ void command_run(struct reactor *reactor, struct task *task) {
     return;
   }
   core_lock(core);
+  if (command->status == 0 && is_cut_off(command)) command->status = PS_SC_LBA_RANGE | PS_DNR;
   enum step step = command->status != 0 ? STEP_DONE : command->step(command);
   if (step == STEP_DONE && command->media_under_way > 0) step = STEP_WAIT;
   if (step == STEP_DONE) {
@@ -254,7 +272,6 @@ void command_sent(struct connection *connection, uint32_t slot) {
 bool command_abort(struct connection *connection, uint32_t slot) {
   struct command *command = command_at(connection, slot);
   if (!command->is_used || command->responded || command->committed) return false;
-  if (command->in_capsule && !command->has_data) return false;
   if (connection->fused_first == command) connection->fused_first = NULL;
   if (command->mate != NULL) return false;
   command->status = PS_SC_ABORT_REQUESTED;

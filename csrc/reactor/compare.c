@@ -77,12 +77,18 @@ enum step compare_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   uint32_t count = segment_count(command);
   if (command->stage == RECEIVE) {
-    if (!receive_fresh(command, 2 * count)) return failed(command);
+    /* A first reserves for its second too: seconds that waited behind other pairs' firsts, which
+     * wait for their seconds, would wait for ever. */
+    bool had_frames = command->reserved > 0;
+    bool has_data = receive_fresh(command, is_fused(command) ? 3 * count : 2 * count);
+    if (!had_frames && command->reserved > 0 && command->mate != NULL)
+      wake_task(command->connection->reactor, &command->mate->task);
+    if (!has_data) return failed(command);
     command->stage = WAIT_MATE;
   }
   if (command->stage == WAIT_MATE) {
     if (is_fused(command) && (command->mate == NULL || !command->mate->has_data)) return STEP_WAIT;
-    if (!gate_enter(command, is_fused(command))) return STEP_WAIT;
+    if (!gate_enter(command, is_fused(command))) return failed(command);
     command->committed = true;
     command->stage = READ;
   }
@@ -94,13 +100,24 @@ enum step compare_step(struct command *command) {
   return write_mate(command);
 }
 
+/* The frames that the second of a pair reserves: its first does it for both, unless the second's
+ * data stands in its capsule and the first has none yet: see share_enter. */
+static uint32_t second_reserve(struct command *command, const struct command *first) {
+  if (command->in_capsule && first->reserved == 0) command->reserves_alone = true;
+  return command->reserves_alone ? segment_count(command) : 0;
+}
+
 /* The second of a pair: takes its data, wakes the first, and waits for the verdict. */
 enum step fused_write_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (command->stage == SETTLE) return STEP_DONE;
   bool had_data = command->committed;
-  if (!receive_fresh(command, segment_count(command)) && command->status == 0) return STEP_WAIT;
   struct command *first = command->mate;
+  if (first != NULL && command->status == 0) {
+    if (first->reserved == 0 && !command->in_capsule) return STEP_WAIT;
+    if (!receive_fresh(command, second_reserve(command, first)) && command->status == 0)
+      return STEP_WAIT;
+  }
   if (command->status != 0) {
     if (first != NULL) {
       first->mate = command->mate = NULL;

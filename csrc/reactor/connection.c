@@ -32,6 +32,8 @@ struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
   connection->receive_buffer = malloc(RECEIVE_BUFFER);
   connection->admin = calloc(core->config.queue_depth, sizeof *connection->admin);
   if (memory != NULL) connection->engine = ps_engine_init(memory, &config);
+  list_init(&connection->share_waiters);
+  list_init(&connection->admin_waiters);
   connection->reactor = reactor;
   connection->fd = fd;
   connection->id = id;
@@ -345,16 +347,27 @@ void connection_end(struct connection *connection) {
   connection_close(connection);
 }
 
-/* Nothing is left of it: tell the control plane. */
+/* Nothing is left of it. */
 void connection_finish(struct connection *connection) {
   struct reactor *reactor = connection->reactor;
   if (connection->state != CONNECTION_CLOSED || connection->orphans > 0) return;
   list_remove(&connection->all);
+  list_append(&reactor->finished, &connection->all);
   reactor->by_index[(connection->id & 0xffff) - 1] = NULL;
   reactor->stats.connections_closed++;
-  connection->closed.notice =
-      (struct ps_notice){.kind = PS_NOTICE_CLOSED, .connection = connection->id};
-  notice_post(reactor->core, &connection->closed);
+}
+
+/* Tell the control plane what has ended: at the end of a pass, when nobody on the stack uses it any
+ * more, for the control thread may free it at once. */
+void connections_tell_finished(struct reactor *reactor) {
+  while (!list_is_empty(&reactor->finished)) {
+    struct link *link = reactor->finished.next;
+    struct connection *connection = CONTAINER(link, struct connection, all);
+    list_remove(link);
+    connection->closed.notice =
+        (struct ps_notice){.kind = PS_NOTICE_CLOSED, .connection = connection->id};
+    notice_post(reactor->core, &connection->closed);
+  }
 }
 
 /* At the reactor's end: media operations of its commands will not come back. */

@@ -314,6 +314,7 @@ void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats) {
       ((uint64_t *)stats)[field] += ((const uint64_t *)&part)[field];
   }
   stats->connections = core->connection_count;
+  stats->transfers_in_use = core->transfers;
   stats->connections_refused = core->connections_refused;
   stats->notices_lost = core->notices_lost;
 }

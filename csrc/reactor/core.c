@@ -104,6 +104,7 @@ static bool make_tier(struct ps_core *core, char *error, size_t size) {
                   core->frame_count, config->dirty_percent);
   core->receive_limit = (core->frame_count - tier.dirty_limit) / 4;
   if (core->receive_limit < 2 * core->segments) core->receive_limit = 2 * core->segments;
+  share_init(core);
   return true;
 }
 
@@ -147,6 +148,7 @@ static int make_reactor(struct ps_core *core, uint32_t number) {
   reactor->core = core;
   reactor->number = number;
   list_init(&reactor->connections);
+  list_init(&reactor->finished);
   list_init(&reactor->ready);
   list_init(&reactor->output);
   list_init(&reactor->starved);

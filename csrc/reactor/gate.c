@@ -24,12 +24,18 @@ static void enter(struct command *command) {
   command->is_gated = true;
 }
 
-/* True once the command may go on. Call again after waking when it was false. */
+/* True once the command may go on. Call again after waking when it was false and no status is set.
+ * While it is inside, the volume does not lose what is in its range. */
 bool gate_enter(struct command *command, bool exclusive) {
   struct volume *volume = command->volume;
   assert(volume != NULL && command->gate_length > 0);
   if (command->is_gated) return volume->exclusive != command || volume->exclusive_blockers == 0;
   if (link_is_in(&command->active)) return false;
+  if (command->gate_offset + command->gate_length > volume->size) {
+    /* The volume has become smaller since the command was checked. */
+    command->status = PS_SC_LBA_RANGE | PS_DNR;
+    return false;
+  }
   if (volume->exclusive != NULL && (exclusive || overlaps(command, volume->exclusive))) {
     list_append(&volume->gated, &command->active);
     return false;

@@ -171,7 +171,7 @@ struct volume_task {
   struct volume *volume;
   uint32_t cookie;
   int error;
-  bool is_close, abandon, is_flushed;
+  bool is_close, abandon, is_flushed, is_counted;
   struct volume_task *next;
 };
 
@@ -185,28 +185,34 @@ struct command {
   enum step (*step)(struct command *command);
   struct link active;       /* in volume->active or volume->gated */
   struct link receive_wait; /* in core->receive_waiters */
+  struct link share_wait;   /* in connection->share_waiters */
   struct command *mate;     /* the other of a fused pair */
   uint64_t started_ns;
-  uint64_t offset; /* bytes into the volume */
+  uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
+  uint64_t offset;  /* bytes into the volume */
   uint64_t gate_offset, gate_length;
-  uint64_t cursor; /* range commands: how far they are */
+  uint64_t cursor;                  /* range commands: how far they are */
+  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
   uint64_t fail_offset;
   uint32_t length;
   uint32_t slot;
   uint32_t nsid;
-  uint32_t entered_nsid;    /* the namespace it counts as a user of */
-  uint32_t reserved;        /* frames held of the tier's budget */
+  uint32_t entered_nsid; /* the namespace it counts as a user of */
+  uint32_t reserved;     /* frames held of the tier's budget */
+  uint32_t shared;       /* frames that count as its connection's */
+  uint32_t share_wanted;
   uint32_t data_length;     /* of host data that is expected */
   uint32_t index;           /* of a list of ranges */
   uint32_t media_under_way; /* own media operations */
   int32_t media_error;
   uint16_t status;
   uint16_t fresh_count, pin_count, done_count, receive_frames;
-  uint8_t stage, range_stage;
+  uint8_t stage, range_stage, part;
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
-   * its connection ended while its own media operation was under way. */
+   * its connection ended while its own media operation was under way. is_clearing: it has its range
+   * fenced in the tier. */
   bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, flushing, filling;
+      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing;
   uint8_t sqe[64];
   uint32_t *fresh;   /* frames that host data goes to, or is made in */
   uint32_t *pins;    /* frames pinned for reading */
@@ -218,12 +224,14 @@ enum step { STEP_WAIT, STEP_DONE };
 /* An admin or fabrics command that is with the control plane. */
 struct admin_command {
   struct notice_node node;
+  struct link waiting; /* in connection->admin_waiters */
   uint8_t *data;
   struct iovec iov;
-  uint32_t length;
-  uint8_t *answer;
-  struct iovec answer_iov;
-  bool is_used;
+  uint32_t length; /* of host data */
+  uint32_t wanted; /* bytes that the host asks for */
+  void *answer;
+  /* by_r2t: its data comes by R2T. is_pooled: its buffer is one of core->admin_buffers. */
+  bool is_used, by_r2t, is_pooled;
 };
 
 enum connection_state { CONNECTION_OPEN, CONNECTION_ENDING, CONNECTION_CLOSED };
@@ -248,6 +256,13 @@ struct connection {
   struct ps_engine_event held; /* the COMMAND whose in-capsule data has no room yet */
   bool has_held;
   struct command *fused_first;
+  uint32_t shared; /* frames of the tier's budget that its commands hold */
+  struct link share_waiters;
+  uint64_t moved_before; /* bytes both ways at the last look, once a second */
+  uint32_t slow_seconds;
+  uint32_t admin_receiving; /* admin commands whose data comes by R2T */
+  uint32_t admin_answers;   /* bytes that admin commands under way were promised */
+  struct link admin_waiters;
   struct admin_command *admin; /* slot_count */
   uint8_t *commands;           /* slot_count * core->command_size, mapped at bind */
   struct notice_node closed;
@@ -266,7 +281,7 @@ struct reactor {
   int epoll_fd;
   uint64_t now_ns;
   struct mailbox mailbox;
-  struct link connections, ready, output, starved;
+  struct link connections, finished, ready, output, starved;
   struct link tasks;                      /* woken, of this reactor */
   struct connection **by_index;           /* max_connections */
   struct volume *volumes[PS_MAX_VOLUMES]; /* that it owns */
@@ -294,6 +309,9 @@ struct ps_core {
   struct media_op *ops;
   struct media_op *free_ops;
   uint32_t receive_frames, receive_limit; /* frames of writes that wait for host data */
+  uint32_t share, receive_share;          /* of one connection, in frames */
+  uint32_t transfers;                     /* commands that hold some of the budget */
+  uint32_t removals; /* of namespaces and volumes, that wait for commands to end */
   struct link receive_waiters;
 
   size_t command_size;
@@ -375,6 +393,7 @@ bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint
 /* volume.c */
 int volume_start(struct reactor *reactor, struct volume *volume);
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size);
+uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond);
 void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
 void volume_retry_closing(struct reactor *reactor);
@@ -399,6 +418,7 @@ void connection_end(struct connection *connection);
 void connection_end_commands(struct connection *connection);
 void connection_close(struct connection *connection);
 void connection_finish(struct connection *connection);
+void connections_tell_finished(struct reactor *reactor);
 void connection_check_quiet(struct connection *connection);
 void connection_check_time(struct connection *connection, uint64_t handshake_timeout_ns);
 void connection_abandon(struct connection *connection);
@@ -426,7 +446,7 @@ void receive_data(struct command *command, uint32_t iov_count, uint32_t length);
 bool settle(struct command *command);
 
 /* range.c: with the lock held */
-bool clear_range(struct command *command, uint64_t offset, uint64_t length);
+void end_clear(struct command *command, bool is_cleared);
 
 /* parse.c: 0, or the status to end the command with */
 uint16_t command_parse(struct command *command, const struct ps_engine_event *event);
@@ -446,6 +466,13 @@ uint32_t pinned_iov(struct command *command);
 void drop_pins(struct command *command);
 void drop_fresh(struct command *command);
 void drop_all(struct command *command);
+
+/* share.c: with the lock held, but for share_is_short and share_check */
+void share_init(struct ps_core *core);
+bool share_enter(struct command *command, uint32_t frames);
+void share_leave(struct command *command);
+bool share_is_short(struct ps_core *core);
+void share_check(struct connection *connection, bool is_short);
 
 /* The execute functions, one file each. */
 enum step read_step(struct command *command);

@@ -11,6 +11,7 @@
 /* Hand `op` to the owner of its medium. The lock is held. */
 static void route_op(struct reactor *reactor, struct media_op *op) {
   struct volume *volume = op->volume;
+  volume->stats.media_in_flight++;
   if (volume->reactor == reactor) {
     ps_sched_push(volume->sched, reactor->now_ns, &op->item);
     return;
@@ -180,6 +181,7 @@ static void conclude(struct reactor *reactor, struct media_op *op) {
   struct volume *volume = op->volume;
   int32_t error = op->request.error;
   ps_sched_done(volume->sched, reactor->now_ns, &op->item);
+  volume->stats.media_in_flight--;
   count(volume, op);
   note_health(volume, op);
   if (op->owner == NULL)

@@ -164,10 +164,12 @@ static void send_outputs(struct reactor *reactor) {
 /* Once a second: connections that have not said who they are, or do not go; waiting for memory. */
 static void look_after(struct reactor *reactor) {
   uint64_t limit = reactor->core->config.handshake_timeout_ns;
+  bool is_short = share_is_short(reactor->core);
   struct link *next;
   for (struct link *link = reactor->connections.next; link != &reactor->connections; link = next) {
     next = link->next;
     struct connection *connection = CONTAINER(link, struct connection, all);
+    share_check(connection, is_short);
     connection_check_time(connection, limit);
   }
   volume_retry_closing(reactor);
@@ -192,6 +194,7 @@ static void pass(struct reactor *reactor) {
   pump(reactor);
   send_outputs(reactor);
   if (reactor->now_ns >= reactor->next_second_ns) look_after(reactor);
+  connections_tell_finished(reactor);
 }
 
 static _Thread_local struct reactor *current;
@@ -214,6 +217,7 @@ void *reactor_main(void *argument) {
   }
   while (!list_is_empty(&reactor->connections))
     connection_abandon(CONTAINER(reactor->connections.next, struct connection, all));
+  connections_tell_finished(reactor);
   while (reactor->volume_count > 0) volume_abandon(reactor, reactor->volumes[0]);
   return NULL;
 }

@@ -14,8 +14,8 @@ static enum step step_of(const struct command *command, bool done) {
 
 enum step read_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
-  if (!reserve_frames(command, segment_count(command))) return STEP_WAIT;
-  if (!gate_enter(command, false)) return STEP_WAIT;
+  if (!reserve_frames(command, segment_count(command))) return step_of(command, false);
+  if (!gate_enter(command, false)) return step_of(command, false);
   command->committed = true;
   return step_of(command, pin_range(command));
 }
@@ -27,8 +27,8 @@ enum step verify_step(struct command *command) {
     command->cursor = command->offset + command->length;
     command->stage = 1;
   }
-  if (!reserve_frames(command, 1)) return STEP_WAIT;
-  if (!gate_enter(command, false)) return STEP_WAIT;
+  if (!reserve_frames(command, 1)) return step_of(command, false);
+  if (!gate_enter(command, false)) return step_of(command, false);
   command->committed = true;
   uint64_t slot_size = command->connection->reactor->core->config.slot_size;
   while (command->offset < command->cursor) {
@@ -55,7 +55,7 @@ enum step write_step(struct command *command) {
     command->stage = 1;
   }
   if (command->stage == 1) {
-    if (!gate_enter(command, false)) return STEP_WAIT;
+    if (!gate_enter(command, false)) return step_of(command, false);
     command->committed = true;
     if (!publish_fresh(command, command)) return step_of(command, false);
     command->stage = 2;

@@ -35,7 +35,9 @@ static void segment(const struct command *command, uint32_t index, uint64_t *off
 
 void fail(struct command *command, int32_t error, bool is_write) {
   assert(error > 0);
-  if (is_write)
+  if (error == ERANGE) /* the volume has shrunk since the command was checked */
+    command->status = PS_SC_LBA_RANGE | PS_DNR;
+  else if (is_write)
     command->status = error == ENOSPC ? PS_SC_CAPACITY : PS_SC_WRITE_FAULT;
   else
     command->status = PS_SC_READ_ERROR;
@@ -86,20 +88,30 @@ void leave_receive(struct command *command) {
     wake_receiver(command->connection->reactor);
 }
 
-/* Hold `reserve` frames of the tier's budget. */
+/* Hold `reserve` frames of the tier's budget, as a part of the connection's share. */
 bool reserve_frames(struct command *command, uint32_t reserve) {
   struct ps_core *core = command->connection->reactor->core;
   if (command->reserved > 0) return true;
-  if (ps_tier_reserve(core->tier, reserve, &command->task.waiter) != PS_TIER_DONE) return false;
+  if (!share_enter(command, reserve)) return false;
+  int result = ps_tier_reserve(core->tier, reserve, &command->task.waiter);
+  /* Only a pair can need more than there is: every tier has room for two transfers. */
+  if (result == PS_TIER_ERROR) command->status = PS_SC_ATOMIC_EXCEEDED | PS_DNR;
+  if (result != PS_TIER_DONE) return false;
   command->reserved = reserve;
+  core->transfers++;
   return true;
 }
 
-/* `fresh` frames to receive or make data in, out of `reserve` held. */
+/* `fresh` frames to receive or make data in, out of `reserve` held; 0: held by its mate. */
 bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
   struct reactor *reactor = command->connection->reactor;
-  assert(fresh <= reserve);
-  if (!enter_receive(command, fresh) || !reserve_frames(command, reserve)) return false;
+  assert(fresh <= reserve || (reserve == 0 && command->mate != NULL));
+  if (!command->in_capsule && !command->has_data) command->receives = true;
+  /* A second does not queue for what it has already, nor behind firsts that wait for frames which
+   * its own pair holds. */
+  if (reserve > 0 && (!share_enter(command, reserve) || !enter_receive(command, fresh) ||
+                      !reserve_frames(command, reserve)))
+    return false;
   while (command->fresh_count < fresh) {
     uint32_t *frame = &command->fresh[command->fresh_count];
     if (ps_tier_fresh(reactor->core->tier, reactor->now_ns, &command->task.waiter, frame) !=
@@ -254,7 +266,11 @@ void drop_all(struct command *command) {
   drop_fresh(command);
   leave_receive(command);
   if (command->reserved > 0) {
-    ps_tier_unreserve(command->connection->reactor->core->tier, command->reserved);
+    struct ps_core *core = command->connection->reactor->core;
+    assert(core->transfers > 0);
+    core->transfers--;
+    ps_tier_unreserve(core->tier, command->reserved);
     command->reserved = 0;
   }
+  share_leave(command);
 }

@@ -25,6 +25,8 @@ struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_
 static void say_unmapped(struct ps_core *core, struct namespace_slot *slot) {
   slot->volume = NULL;
   slot->is_unmapping = false;
+  assert(core->removals > 0);
+  core->removals--;
   notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = slot->cookie});
 }
 
@@ -62,6 +64,7 @@ int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint3
   } else {
     slot->is_unmapping = true;
     slot->cookie = cookie;
+    core->removals++;
     if (slot->users == 0) say_unmapped(core, slot);
   }
   core_unlock(core);
@@ -82,17 +85,50 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   return 0;
 }
 
+static int set_size(struct ps_core *core, struct volume *volume, uint64_t size) {
+  int error = ps_tier_volume_resize(core->tier, volume->number, size);
+  if (error == 0) volume->size = size;
+  return error;
+}
+
+/* Media operations that were handed out and have not ended; with `beyond`, those alone that reach
+ * past it. The lock is held. */
+uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < MEDIA_OPS; i++) {
+    const struct media_op *op = &core->ops[i];
+    if (op->volume != volume) continue;
+    bool reaches = op->item.op != PS_MEDIA_SYNC && op->item.offset + op->item.length > beyond;
+    if (beyond == 0 || reaches) count++;
+  }
+  return count;
+}
+
+/* The volume ends at `size` for its commands and for the tier; -EBUSY while its medium still works
+ * beyond: a write that ends after the cut would bring the old bytes back. */
+static int cut(struct ps_core *core, struct volume *volume, uint64_t size) {
+  if (volume->limits.size_is_fixed) return -EINVAL;
+  core_lock(core);
+  int error = volume->size > size ? set_size(core, volume, size) : 0;
+  if (error == 0 && volume_work(core, volume, size) > 0) error = -EBUSY;
+  core_unlock(core);
+  return error;
+}
+
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
   struct ps_core *core = reactor->core;
   assert(volume->reactor == reactor && volume->is_started);
-  int error = ps_media_resize(volume->media, size);
-  if (error != 0) return error > 0 ? -error : error;
-  ps_media_get_limits(volume->media, &volume->limits);
+  int error = 0;
+  if (size != 0 && size < volume->limits.size) error = cut(core, volume, size);
+  reactor->tier_changed = true;
+  if (error != 0) return error;
+  error = ps_media_resize(volume->media, size);
+  if (error == 0) ps_media_get_limits(volume->media, &volume->limits);
   core_lock(core);
-  error = ps_tier_volume_resize(core->tier, volume->number, volume->limits.size);
-  if (error == 0) volume->size = volume->limits.size;
+  int tier_error = set_size(core, volume, volume->limits.size);
   core_unlock(core);
-  return error;
+  if (error == 0) error = tier_error;
+  return error > 0 ? -error : error;
 }
 
 /* The medium is closed and the volume's number free again. */
@@ -107,9 +143,10 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   volume->media = NULL;
   volume->sched = NULL;
   volume->is_started = false;
-  volume->is_open = false;
-  /* An abandoned volume may have operations that never end: its number is not used again. */
+  /* An abandoned volume may have operations that never end: its number is not used again. Said
+   * before it is closed: whoever opens one takes no lock to find a free number. */
   volume->is_dead = abandon;
+  volume->is_open = false;
   core_unlock(core);
 }
 
@@ -137,22 +174,34 @@ static void task_end(struct reactor *reactor, struct volume_task *task, int resu
   notice_send(core, &notice);
 }
 
-/* Take the volume out of the tier and close it; false while media work is under way. */
-static bool remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
+/* While it waits, hosts that hold frames of it are watched (share.c). Lock held. */
+static void count_removal(struct ps_core *core, struct volume_task *task, bool waits) {
+  if (waits && !task->is_counted) core->removals++;
+  if (!waits && task->is_counted) core->removals--;
+  task->is_counted = waits;
+}
+
+/* Take the volume out of the tier and close it; tried again later while media work is under way.
+ * Once it is closed its number may be opened again in another thread: nothing of it is touched
+ * after that. */
+static void remove_volume(struct reactor *reactor, struct volume_task *task, int result) {
   struct ps_core *core = reactor->core;
   struct volume *volume = task->volume;
+  const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   int error = ps_tier_volume_remove(core->tier, volume->number);
+  count_removal(core, task, error == -EBUSY && !task->abandon);
   core_unlock(core);
-  if (error == -EBUSY && !task->abandon) return false;
+  if (error == -EBUSY && !task->abandon) return;
+  volume->task = NULL;
   close_volume(reactor, volume, task->abandon && error != 0);
+  free(task);
   notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_VOLUME_CLOSED,
-                                        .volume = volume->number,
-                                        .cookie = task->cookie,
+                                        .volume = number,
+                                        .cookie = cookie,
                                         .result = result,
                                         .lba = lost});
-  return true;
 }
 
 static void next_task(struct reactor *reactor, struct volume *volume) {
@@ -186,9 +235,8 @@ static void task_run(struct reactor *reactor, struct task *base) {
     /* Not closed: the data is still here, and the control plane decides. */
     task_end(reactor, task, task->error);
     next_task(reactor, volume);
-  } else if (remove_volume(reactor, task, task->error)) {
-    free(task);
-    volume->task = NULL;
+  } else {
+    remove_volume(reactor, task, task->error);
   }
 }
 
@@ -201,6 +249,9 @@ static void abandon_tasks(struct reactor *reactor, struct volume *volume) {
     struct volume_task *task = volume->task;
     if (link_is_in(&task->task.ready)) list_remove(&task->task.ready);
     mailbox_forget(&reactor->mailbox, &task->task);
+    core_lock(reactor->core);
+    count_removal(reactor->core, task, false);
+    core_unlock(reactor->core);
     task_end(reactor, task, ECANCELED);
     volume->task = task->next;
     free(task);

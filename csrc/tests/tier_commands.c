@@ -13,7 +13,9 @@ static void check_flushed(const struct command *command) {
   for (uint64_t at = command->offset / medium->block_size; at < end / medium->block_size; at++) {
     uint32_t block = (uint32_t)at;
     uint32_t data = medium->current[block];
-    if (!history_allows(command->volume, block, data, command->flush_sequence)) {
+    bool is_cleared =
+        data == 0 && is_being_cleared(command->volume, at * medium->block_size, medium->block_size);
+    if (!is_cleared && !history_allows(command->volume, block, data, command->flush_sequence)) {
       model_fail("a flush completed before the medium has the block", command->volume, block);
     }
     if (command->sync) history_raise_floor(command->volume, block, command->flush_sequence);
@@ -22,7 +24,7 @@ static void check_flushed(const struct command *command) {
 
 uint8_t *frame_bytes(uint32_t frame) { return model.frames + (size_t)frame * SLOT; }
 
-static void end_command(struct command *command, bool is_failed) {
+void end_command(struct command *command, bool is_failed) {
   if (is_failed) {
     model.failed[command->kind]++;
   } else {
@@ -31,7 +33,8 @@ static void end_command(struct command *command, bool is_failed) {
   for (uint32_t i = 0; i < command->other_count; i++) {
     ps_tier_release(model.tier, model.now_ns, command->others[i]);
   }
-  if (command->stage > RESERVING) ps_tier_unreserve(model.tier, command->reserved);
+  if (command->reserved > 0 && command->stage > RESERVING)
+    ps_tier_unreserve(model.tier, command->reserved);
   memset(command, 0, sizeof(*command));
 }
 
@@ -154,8 +157,7 @@ static void others_stage(struct command *command) {
 
 void step_command(struct command *command) {
   int result;
-  /* It may have been called without having been woken, and go on all the same. */
-  command->is_ready = true;
+  command->is_ready = true; /* unless it waits (again): it may have been called without a wake */
   switch (command->stage) {
     case RESERVING:
       result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);
@@ -194,6 +196,10 @@ void step_command(struct command *command) {
       ps_tier_release(model.tier, model.now_ns, command->frame);
       end_command(command, false);
       return;
+    case FENCING:
+    case CLEARING:
+      clear_stage(command);
+      return;
     case IDLE:
       return;
   }
@@ -217,12 +223,19 @@ bool pick_range(struct command *command) {
 void begin_command(struct command *command) {
   assert(command->stage == IDLE);
   command->volume = below(model.volume_count);
+  if (chance(5)) {
+    (void)begin_clear(command);
+    return;
+  }
   if (!pick_range(command)) return;
   uint32_t kind = below(100);
   command->kind = kind < 40   ? KIND_READ
                   : kind < 78 ? KIND_WRITE
                   : kind < 88 ? KIND_ZERO
                               : KIND_FLUSH;
+  if (command->kind != KIND_FLUSH &&
+      is_being_cleared(command->volume, command->offset, command->length))
+    return;
   command->stage = RESERVING;
   uint32_t budget = ps_tier_budget(model.tier);
   command->reserved = 1 + below(budget < 1 + MOST_OTHERS ? budget : 1 + MOST_OTHERS);
@@ -241,6 +254,10 @@ void begin_command(struct command *command) {
 
 /* The host goes away: at any stage. */
 void abort_command(struct command *command) {
+  if (command->kind == KIND_CLEAR) {
+    abort_clear(command);
+    return;
+  }
   ps_tier_forget(model.tier, &command->waiter);
   bool has_frame = command->stage == HOLDING || command->stage == RECEIVING ||
                    (command->stage == CHANGING && command->kind == KIND_WRITE);

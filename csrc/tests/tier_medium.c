@@ -57,10 +57,10 @@ static uint32_t block_count(const struct medium *medium, const struct flying *fl
   return flying->action.length / medium->block_size;
 }
 
-static void log_block(struct medium *medium, uint32_t block, uint32_t data, bool is_complete) {
+static void log_block(struct medium *medium, uint32_t block, uint32_t data, bool is_clear) {
   if (medium->log_length == MEDIUM_LOG) model_fail("the model's log is full", block, data);
   medium->log[medium->log_length++] =
-      (struct medium_entry){.block = block, .data = data, .is_complete = is_complete};
+      (struct medium_entry){.block = block, .data = data, .is_clear = is_clear};
 }
 
 /* The operation takes effect: a read takes what is there, a write puts what it has. */
@@ -69,12 +69,13 @@ static void happen(struct medium *medium, struct random *random, struct flying *
   uint32_t first = first_block(medium, flying);
   uint32_t count = flying->action.op == PS_TIER_SYNC ? 0 : block_count(medium, flying);
   flying->has_happened = true;
+  bool is_clear = flying->action.op == MEDIUM_CLEAR;
   for (uint32_t i = 0; i < count; i++) {
     if (flying->action.op == PS_TIER_READ) {
       flying->data[i] = medium->current[first + i];
     } else if (!in_part || random_chance(random, 50)) {
-      medium->current[first + i] = flying->data[i];
-      log_block(medium, first + i, flying->data[i], false);
+      medium->current[first + i] = is_clear ? 0 : flying->data[i];
+      log_block(medium, first + i, medium->current[first + i], is_clear);
     }
   }
 }
@@ -117,7 +118,8 @@ static void end_transfer(struct medium *medium, struct random *random, struct fl
                          uint8_t *frame, int32_t error) {
   const struct ps_tier_action *action = &flying->action;
   if (!flying->has_happened) happen(medium, random, flying, error != 0);
-  for (uint32_t i = 0; i < block_count(medium, flying); i++) {
+  if (action->op == MEDIUM_CLEAR) complete_entries(medium, flying);
+  for (uint32_t i = 0; action->op != MEDIUM_CLEAR && i < block_count(medium, flying); i++) {
     uint8_t *bytes = frame + action->frame_offset + (size_t)i * medium->block_size;
     bool is_cut = medium->is_shrinking &&
                   action->offset + (uint64_t)(i + 1) * medium->block_size > medium->cut_size;
@@ -145,6 +147,7 @@ static void end_sync(struct medium *medium, struct random *random, int32_t error
   for (uint32_t i = 0; i < medium->log_length; i++) {
     struct medium_entry entry = medium->log[i];
     uint32_t fate = error != 0 ? fate_of(salt, entry.block) % 3 : (entry.is_covered ? 0 : 1);
+    if (fate == 2 && entry.is_clear) fate = 1;
     if (fate == 0) medium->durable[entry.block] = entry.data;
     entry.is_covered = false;
     if (fate == 1 || !entry.is_complete) medium->log[kept++] = entry;

@@ -3,7 +3,8 @@
  *
  * It does what real ones do: reads and writes happen at some time between issue and end; failed
  * writes land in part; writes that no good sync has covered are lost, reordered or torn by a power
- * cut; after a failed sync some of what was written will never be durable although it reads back.
+ * cut; after a failed sync some of what was written will never be durable although it reads back
+ * (but not what was cleared: holes are a file system's own data, which it keeps in its journal).
  */
 #ifndef TIER_MEDIUM_H
 #define TIER_MEDIUM_H
@@ -15,16 +16,20 @@
 
 enum { MEDIUM_BLOCKS = 384, MEDIUM_FLYING = 512, MEDIUM_LOG = 16384, TRANSFER_BLOCKS = 128 };
 
+/* Beside the tier's own operations: the caller's clearing of a range. */
+enum { MEDIUM_CLEAR = 8 };
+
 /* One block written and not durable yet. */
 struct medium_entry {
   uint32_t block;
   uint32_t data;
+  bool is_clear;
   bool is_complete; /* its write has ended */
   bool is_covered;  /* ... before the sync that is under way began */
 };
 
 struct flying {
-  struct ps_tier_action action;
+  struct ps_tier_action action;   /* of MEDIUM_CLEAR: `ticket` is the command's number */
   uint32_t data[TRANSFER_BLOCKS]; /* what a write brings, or a read will give */
   bool has_happened;
 };

@@ -2,15 +2,16 @@
  *
  *   tier_model SEED RUNS
  *
- * Each run is one seed: a small tier, a few volumes, and commands that read, write, zero, flush,
- * hydrate, resize and abort in random interleavings, while media operations end in any order, late,
- * or in error, and power cuts end the tier's life three times. Every byte that is read must be
- * exactly what was last written; after a cut every block must hold what it held when a flush of it
- * that completed began, or something newer; all waiting must end; ps_tier_check holds after each
- * step. Prints the seed and aborts when anything is wrong.
+ * Each run is one seed: a small tier, a few volumes, and commands that read, write, zero, clear,
+ * flush, hydrate, resize and abort in random interleavings, while media operations end in any
+ * order, late, or in error, and power cuts end the tier's life three times. Every byte that is read
+ * must be exactly what was last written; after a cut every block must hold what it held when a
+ * flush of it that completed began, or something newer; all waiting must end; ps_tier_check holds
+ * after each step. Prints the seed and aborts when anything is wrong.
  */
 #include "tier_model.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +35,19 @@ static void wake_commands(void) {
   }
 }
 
+static bool overlaps(const struct ps_tier_action *one, const struct ps_tier_action *other) {
+  return one->offset < other->offset + other->length && other->offset < one->offset + one->length;
+}
+
 static void check_overlap(const struct ps_tier_action *action) {
   for (uint32_t i = 0; i < model.flying_count; i++) {
     const struct ps_tier_action *other = &model.flying[i].action;
+    bool are_apart = other->volume != action->volume || !overlaps(action, other);
+    bool is_pair = other->op + action->op == PS_TIER_WRITE + MEDIUM_CLEAR;
+    if (is_pair && !are_apart) model_fail("a media write of what is cleared", action->offset, 0);
     if (other->volume != action->volume || other->op != action->op) continue;
     if (other->op == PS_TIER_READ) continue;
+    if (other->op == MEDIUM_CLEAR) continue;
     if (other->op == PS_TIER_SYNC) model_fail("two syncs of a volume at once", 0, 0);
     if (other->offset / SLOT == action->offset / SLOT) {
       model_fail("two media writes of an extent at once", action->offset, other->offset);
@@ -58,9 +67,22 @@ static bool issue_one(void) {
   return true;
 }
 
+void issue_clear(const struct command *command) {
+  struct flying *flying = &model.flying[model.flying_count];
+  if (model.flying_count == MEDIUM_FLYING) model_fail("too much media work", 0, 0);
+  flying->action = (struct ps_tier_action){.op = MEDIUM_CLEAR,
+                                           .volume = command->volume,
+                                           .offset = command->offset,
+                                           .length = (uint32_t)command->length,
+                                           .ticket = (uint32_t)(command - model.commands)};
+  check_overlap(&flying->action);
+  medium_issue(&model.media[command->volume], &model.random, flying, NULL);
+  model.flying_count++;
+}
+
 static int32_t pick_error(uint32_t op) {
   uint32_t rates[] = {0, model.read_errors, model.write_errors, model.sync_errors};
-  if (model.is_draining || !chance(rates[op])) return 0;
+  if (model.is_draining || !chance(op == MEDIUM_CLEAR ? model.write_errors : rates[op])) return 0;
   return op == PS_TIER_WRITE && chance(50) ? 28 : 5;
 }
 
@@ -70,12 +92,17 @@ static void end_one(void) {
   struct flying *flying = &model.flying[chosen];
   uint32_t ticket = flying->action.ticket;
   uint32_t volume = flying->action.volume;
-  int32_t error = pick_error(flying->action.op);
+  uint32_t op = flying->action.op;
+  int32_t error = pick_error(op);
   uint8_t *frame = NULL;
-  if (flying->action.op != PS_TIER_SYNC) frame = frame_bytes(flying->action.frame);
+  if (op != PS_TIER_SYNC && op != MEDIUM_CLEAR) frame = frame_bytes(flying->action.frame);
   medium_end(&model.media[volume], &model.random, flying, frame, error);
   *flying = model.flying[--model.flying_count];
-  ps_tier_complete(model.tier, model.now_ns, ticket, error);
+  if (op == MEDIUM_CLEAR) {
+    clear_ended(&model.commands[ticket], error);
+  } else {
+    ps_tier_complete(model.tier, model.now_ns, ticket, error);
+  }
   medium_settle(&model.media[volume], model.flying, model.flying_count, volume);
 }
 
@@ -86,7 +113,9 @@ static void resize(void) {
   uint32_t block = medium->block_size;
   if (medium->is_shrinking) return;
   uint64_t size = (uint64_t)below(12 * SLOT / block) * block;
-  if (ps_tier_volume_resize(model.tier, volume, size) != 0) model_fail("resize failed", size, 0);
+  int result = ps_tier_volume_resize(model.tier, volume, size);
+  if (result == -EBUSY && has_fence(volume)) return;
+  if (result != 0) model_fail("resize failed", size, 0);
   medium_resize(medium, size);
   model.sizes[volume] = size;
   model.resizes[volume]++;
@@ -163,21 +192,27 @@ static bool is_busy(void) {
   return model.flying_count != 0;
 }
 
-/* Everything that was begun must end by media work and time alone. */
+/* Steps every command that can go on; false when none could. */
+static bool step_ready(void) {
+  bool has_stepped = false;
+  check();
+  for (uint32_t i = 0; i < COMMANDS; i++) {
+    if (!model.commands[i].is_ready) continue;
+    step_command(&model.commands[i]);
+    check();
+    has_stepped = true;
+  }
+  return has_stepped;
+}
+
+/* Everything that was begun must end by media work and time alone. Asking for media work may wake
+ * a command although there is none: time alone makes a frame evictable. */
 static void drain(void) {
   model.is_draining = true;
   for (uint32_t round = 0; is_busy(); round++) {
     if (round == 20000) model_fail("commands wait for ever", model.flying_count, 0);
-    bool has_stepped = false;
-    for (uint32_t i = 0; i < COMMANDS; i++) {
-      if (!model.commands[i].is_ready) continue;
-      step_command(&model.commands[i]);
-      check();
-      has_stepped = true;
-    }
-    if (issue_one()) continue;
-    check();
-    if (has_stepped) continue;
+    (void)step_ready();
+    if (issue_one() || step_ready()) continue;
     if (model.flying_count > 0) {
       end_one();
       check();
@@ -226,21 +261,23 @@ static void power_cut(void) {
     uint8_t *frame = NULL;
     if (flying->action.op == PS_TIER_SYNC) continue;
     if (flying->action.op == PS_TIER_READ || chance(50)) continue;
-    frame = frame_bytes(flying->action.frame);
+    if (flying->action.op == PS_TIER_WRITE) frame = frame_bytes(flying->action.frame);
     medium_end(medium, &model.random, flying, frame, 5); /* landed in part */
   }
   model.flying_count = 0;
-  memset(model.commands, 0, sizeof(model.commands));
   for (uint32_t volume = 0; volume < model.volume_count; volume++) {
     struct medium *medium = &model.media[volume];
     medium_power_cut(medium, &model.random);
     medium_settle(medium, model.flying, 0, volume);
     for (uint32_t i = 0; i < model.sizes[volume] / medium->block_size; i++) {
-      uint32_t data = medium->current[i];
-      if (!history_allows(volume, i, data, 0)) model_fail("a flushed write was lost", volume, i);
+      uint32_t data = medium->current[i], size = medium->block_size;
+      bool is_cleared = data == 0 && is_being_cleared(volume, (uint64_t)i * size, size);
+      if (!is_cleared && !history_allows(volume, i, data, 0))
+        model_fail("a flushed write was lost", volume, i);
       history_restart(volume, i, data);
     }
   }
+  memset(model.commands, 0, sizeof(model.commands));
 }
 
 static void start_tier(void) {
@@ -310,7 +347,7 @@ int main(int argc, char **argv) {
   for (uint64_t i = 0; i < runs; i++) run(seed + i);
   printf("%llu runs from seed %llu: %llu power cuts", (unsigned long long)runs,
          (unsigned long long)seed, (unsigned long long)model.cuts);
-  static const char *const names[] = {"reads", "writes", "zeros", "flushes"};
+  static const char *const names[] = {"reads", "writes", "zeros", "flushes", "clears"};
   for (uint32_t i = 0; i < KIND_COUNT; i++) {
     printf(", %llu %s (%llu failed)", (unsigned long long)model.done[i], names[i],
            (unsigned long long)model.failed[i]);

@@ -22,8 +22,19 @@ struct history {
   uint32_t length;
 };
 
-enum kind { KIND_READ, KIND_WRITE, KIND_ZERO, KIND_FLUSH, KIND_COUNT };
-enum stage { IDLE, RESERVING, OTHERS, FRAME, RECEIVING, CHANGING, FLUSHING, HOLDING };
+enum kind { KIND_READ, KIND_WRITE, KIND_ZERO, KIND_FLUSH, KIND_CLEAR, KIND_COUNT };
+enum stage {
+  IDLE,
+  RESERVING,
+  OTHERS,
+  FRAME,
+  RECEIVING,
+  CHANGING,
+  FLUSHING,
+  HOLDING,
+  FENCING,
+  CLEARING
+};
 
 struct command {
   struct ps_tier_waiter waiter;
@@ -31,6 +42,8 @@ struct command {
   enum stage stage;
   bool is_ready; /* to be called: just begun, or woken */
   bool once, through, sync, has_flushed;
+  bool has_fence;
+  bool is_gone; /* its host is; the medium has not ended its clearing */
   uint32_t volume, frame;
   uint32_t reserved; /* frames: its own, and others that it holds all the time */
   uint32_t others[MOST_OTHERS], other_count;
@@ -87,5 +100,19 @@ void step_command(struct command *command);
 /* The host goes away: at any stage. */
 void abort_command(struct command *command);
 uint8_t *frame_bytes(uint32_t frame);
+
+/* ---- tier_clears.c: commands that clear a range on the medium themselves, alone on it ---- */
+bool begin_clear(struct command *command);
+void clear_stage(struct command *command);
+/* The medium has cleared the range, or has failed to. */
+void clear_ended(struct command *command, int32_t error);
+void abort_clear(struct command *command);
+/* A clear is under way on blocks of the range: no other command may begin there. */
+bool is_being_cleared(uint32_t volume, uint64_t offset, uint64_t length);
+bool has_fence(uint32_t volume);
+void end_command(struct command *command, bool is_failed);
+
+/* ---- tier_model.c ---- */
+void issue_clear(const struct command *command);
 
 #endif

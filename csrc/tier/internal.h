@@ -126,6 +126,8 @@ struct volume {
   bool sync_failed;      /* and none has succeeded since */
   bool wrote_directly;   /* the caller wrote past the tier; no sync has covered it yet */
   uint32_t direct_stamp; /* syncs that had begun when it did */
+  /* Bytes that the caller is clearing itself; an end of 0: none. */
+  uint64_t fence_offset, fence_end;
   struct links active_links;
   struct list aged, urgent, failed, unsynced;
   struct queue flushes;     /* of the whole volume, waiting for writes; by sequence */
@@ -286,6 +288,8 @@ bool tier_issue_write(struct ps_tier *tier, struct ps_tier_action *action);
 void tier_end_write(struct ps_tier *tier, uint32_t op, int32_t error);
 bool tier_issue_sync(struct ps_tier *tier, struct ps_tier_action *action);
 void tier_end_sync(struct ps_tier *tier, uint32_t op, int32_t error);
+/* The units are dirty (again), and older than whatever a flush may wait for. */
+void tier_make_failed(struct ps_tier *tier, uint32_t index, uint16_t units, uint64_t sequence);
 /* When background writing or syncing of the volume falls due (UINT64_MAX: never). */
 uint64_t tier_writeback_time(const struct ps_tier *tier, const struct volume *volume);
 
@@ -350,6 +354,13 @@ static inline uint32_t extent_bytes(const struct ps_tier *tier, const struct vol
   if (start >= volume->size) return 0;
   uint64_t rest = volume->size - start;
   return rest < tier->config.slot_size ? (uint32_t)rest : tier->config.slot_size;
+}
+
+/* True while some of the extent is being cleared by the caller: no write of it may begin. */
+static inline bool tier_is_fenced(const struct ps_tier *tier, const struct extent *extent) {
+  const struct volume *volume = &tier->volumes[extent->volume];
+  uint64_t base = extent->number << tier->slot_shift;
+  return base < volume->fence_end && volume->fence_offset < base + tier->config.slot_size;
 }
 
 /* ---- volume.c ---- */

@@ -121,4 +121,5 @@ void ps_tier_get_stats(const struct ps_tier *tier, struct ps_tier_stats *stats) 
   stats->frames_pinned = tier->config.frame_count - tier->frames_free - tier->frames_idle;
   stats->frames_dirty = tier->frames_dirty;
   stats->frames_unsynced = tier->frames_unclean - tier->frames_dirty;
+  stats->frames_reserved = tier->budget - tier->credits;
 }

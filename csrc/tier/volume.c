@@ -82,6 +82,7 @@ int ps_tier_volume_resize(struct ps_tier *tier, uint32_t number, uint64_t size) 
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return -ENODEV;
   struct volume *volume = &tier->volumes[number];
   if (size % volume->block_size != 0 || size > UINT64_MAX / 2) return -EINVAL;
+  if (volume->fence_end != 0) return -EBUSY;
   bool grows = size >= volume->size;
   if (grows) cancel_last_unit(tier, number);
   volume->size = size;

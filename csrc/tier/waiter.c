@@ -215,6 +215,11 @@ int ps_tier_reserve(struct ps_tier *tier, uint32_t frames, struct ps_tier_waiter
   return tier_leave(tier, waiter, PS_TIER_WAIT);
 }
 
+bool ps_tier_is_short(const struct ps_tier *tier) {
+  assert(tier != NULL);
+  return tier->credit_queue.first != NULL;
+}
+
 void ps_tier_unreserve(struct ps_tier *tier, uint32_t frames) {
   assert(frames <= tier->budget - tier->credits);
   tier->credits += frames;

@@ -91,8 +91,7 @@ static void note_success(struct volume *volume) {
   }
 }
 
-/* The units are dirty (again), and older than whatever a flush may wait for. */
-static void make_failed(struct ps_tier *tier, uint32_t index, uint16_t units, uint64_t sequence) {
+void tier_make_failed(struct ps_tier *tier, uint32_t index, uint16_t units, uint64_t sequence) {
   struct extent *extent = &tier->extents[index];
   if (units == 0) return;
   if (extent->dirty == 0) extent->dirty_since = tier_ticks(tier->now_ns);
@@ -126,7 +125,7 @@ void tier_end_write(struct ps_tier *tier, uint32_t number, int32_t error) {
     end_run(tier, op);
   } else if (extent->flushing != 0) {
     tier->stats.writeback_errors++;
-    make_failed(tier, index, extent->flushing, op->sequence);
+    tier_make_failed(tier, index, extent->flushing, op->sequence);
     extent->flushing = 0;
     note_failure(tier, volume, error);
   } else {
@@ -160,11 +159,15 @@ static uint64_t age_time(const struct ps_tier *tier, const struct extent *extent
   return age < UINT64_MAX - since ? since + age : UINT64_MAX;
 }
 
-/* First of the list that has no write under way; at most WRITE_OPS are passed over. */
+/* First of the list that a write of may begin. At most WRITE_OPS are passed over for the writes
+ * that they have under way, and more only while the caller clears a range. */
 static uint32_t first_startable(const struct ps_tier *tier, const struct list *list) {
   uint32_t index = list->first;
-  while (index != NONE && tier->extents[index].write != NO_WRITE)
+  while (index != NONE) {
+    const struct extent *extent = &tier->extents[index];
+    if (extent->write == NO_WRITE && !tier_is_fenced(tier, extent)) break;
     index = tier_list_next(list, index);
+  }
   return index;
 }
 
@@ -301,7 +304,7 @@ static void sync_failed(struct ps_tier *tier, uint32_t number, int32_t error) {
     uint16_t units = extent->unsynced;
     tier_unplace(tier, index);
     extent->unsynced = 0;
-    make_failed(tier, index, units, 0);
+    tier_make_failed(tier, index, units, 0);
     tier_settle(tier, index);
   }
   volume->sync_failed = true;

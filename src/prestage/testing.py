@@ -382,10 +382,12 @@ def _wait_ready(
 ) -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
     text = b""
+    poll = select.poll()  # select() knows no descriptor above 1023.
     with os.fdopen(fd, "rb", buffering=0) as pipe:
+        poll.register(pipe, select.POLLIN)
         while not text.endswith(b"\n"):
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+            if left_s <= 0 or not poll.poll(left_s * 1000):
                 raise TargetError(f"the target was not ready in {timeout_s:g} s{_tail(log)}")
             piece = pipe.read(1 << 16)
             if not piece:

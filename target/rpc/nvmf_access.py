@@ -107,7 +107,15 @@ async def nvmf_subsystem_get_listeners(
         subsystem_of(context, params.nqn)
     states = [{"ana_group": 1, "ana_state": "optimized"}]
     found = view.listeners(context.target)
-    return [{"address": address(bound), "ana_states": states} for bound in found]
+    return [
+        {
+            "address": address(bound),
+            "ana_states": states,
+            # Ours: what hosts can connect to where the address is a wildcard.
+            "reached_by": [one.address for one in view.reached_by(context.target, bound)],
+        }
+        for bound in found
+    ]
 
 
 # ---- hosts ----

@@ -38,6 +38,9 @@ class TargetLike(Protocol):
     def listeners(self) -> Sequence[Any]:
         """The bound (address, port) pairs."""
 
+    def reached_by(self, address: str) -> Sequence[str]:
+        """Return the addresses by which hosts reach a listener; a wildcard stands for many."""
+
     @property
     def subsystems(self) -> Sequence[Any]:
         """The NVM subsystems."""
@@ -140,6 +143,17 @@ class ListenerView(NamedTuple):
 def listeners(target: TargetLike) -> list[ListenerView]:
     """Return the bound listeners."""
     return [ListenerView(str(bound[0]), int(bound[1])) for bound in target.listeners]
+
+
+def reached_by(target: TargetLike, bound: ListenerView) -> list[ListenerView]:
+    """Return where hosts reach a listener: for a wildcard, the addresses that it stands for.
+
+    Loopback takes its place when those are not known.
+    """
+    found = target.reached_by(bound.address)
+    if not found:
+        found = ["::1" if bound.family == "IPv6" else "127.0.0.1"]
+    return [ListenerView(address, bound.port) for address in found]
 
 
 def subsystems(target: TargetLike) -> list[SubsystemView]:

@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def header_text() -> str:
-    text = (ROOT / "csrc/engine.h").read_text("utf-8")
-    (marked,) = re.findall(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", text, re.DOTALL)
+    """What the module is declared by: see csrc/build_ffi.py."""
+    text = "".join((ROOT / "csrc" / name).read_text("utf-8") for name in ("digest.h", "engine.h"))
+    marked = "".join(re.findall(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", text, re.DOTALL))
     return re.sub(r"/\*.*?\*/", "", marked, flags=re.DOTALL)
 
 

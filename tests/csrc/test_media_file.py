@@ -316,6 +316,19 @@ def test_zero_and_discard_give_space_back(engine: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_zeros_on_a_device_give_its_space_back(engine: str, path: Path) -> None:
+    path.write_bytes(b"a" * (4 << 20))
+    with loop_device(path) as device, Medium(f"file:{device},engine={engine}") as medium:
+        if medium.limits.warnings & NO_PUNCH:
+            pytest.skip("loop devices have no holes here")
+        assert medium.run(ZERO, 0, 3 << 20).error == 0
+        medium.sync()
+        assert path.stat().st_blocks <= 2048 + 64
+        assert medium.read(3 << 20, BLOCK) == b"a" * BLOCK
+        assert medium.read(0, BLOCK) == bytes(BLOCK)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_whole_depth_can_be_under_way_many_times(engine: str, path: Path) -> None:
     with Medium(f"file:{path},create=1,size=8M,engine={engine},depth=256") as medium:
         for _ in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,21 @@ def test_unsynced_writes_may_be_reordered() -> None:
 def test_one_sector_is_never_torn() -> None:
     found = outcomes(lambda medium: medium.write(0, b"a" * SECTOR), SECTOR)
     assert set(found) == {bytes(SECTOR), b"a" * SECTOR}
+
+
+def test_sectors_of_4096_bytes_are_torn_between_not_within() -> None:
+    found = set()
+    for seed in range(60):
+        with Medium(f"powercut:seed={seed},sector=4096|{RAM}") as medium:
+            medium.write(2 * SECTOR, b"a" * 2 * BLOCK)
+            cut(medium)
+            found.add(medium.read(0, 4 * BLOCK))
+    # The write touches three sectors: most of the first, a whole one, and the start of a third.
+    edges = [2 * SECTOR, BLOCK, 2 * BLOCK, 2 * BLOCK + 2 * SECTOR]
+    for data in found:
+        assert all(len(set(data[a:b])) == 1 for a, b in itertools.pairwise(edges))
+        assert data[: edges[0]] + data[edges[-1] :] == bytes(2 * BLOCK)
+    assert len(found) > 4
 
 
 def test_unsynced_zero_and_discard_may_be_lost() -> None:

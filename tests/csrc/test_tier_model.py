@@ -1,7 +1,7 @@
 """The byte-exact model of the tier (csrc/tests/tier_model.c): interleavings and power cuts by seed.
 
 PRESTAGE_TIER_RUNS sets how many runs (one seed and about 2.5 power cuts each) the main test does;
-4000 make 10,000 cuts. A failure prints its seed: `tier_model SEED 1` repeats it.
+4100 make 10,000 cuts. A failure prints its seed: `tier_model SEED 1` repeats it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RUNS = int(os.environ.get("PRESTAGE_TIER_RUNS", "800"))
 SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def build(folder: Path, *flags: str, compiler: str = "") -> Path:
-    """Compile the model with the tier and return the program."""
+def build(folder: Path, *flags: str, compiler: str = "", root: Path = ROOT) -> Path:
+    """Compile the model with the tier of a tree and return the program."""
     program = folder / "tier_model"
-    sources = [*(ROOT / "csrc/tests").glob("tier_*.c"), *(ROOT / "csrc/tier").glob("*.c")]
+    sources = [*(root / "csrc/tests").glob("tier_*.c"), *(root / "csrc/tier").glob("*.c")]
     command = [compiler or os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-g", "-O2"]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, *warnings, *flags, *sorted(sources), "-o", program], check=True)
@@ -43,13 +43,12 @@ def fresh_seed() -> int:
 def check_passed(done: subprocess.CompletedProcess[str], seed: int, runs: int) -> None:
     """Fail with the seed unless all runs passed and did what they are for."""
     assert done.returncode == 0, f"first seed {seed}: {done.stdout}{done.stderr}"
-    found = re.search(
-        r"(\d+) power cuts, (\d+) reads .* (\d+) writes .* (\d+) flushes", done.stdout
-    )
+    pattern = r"(\d+) power cuts, (\d+) reads .* (\d+) writes .* (\d+) flushes .* (\d+) clears"
+    found = re.search(pattern, done.stdout)
     assert found is not None, done.stdout
-    cuts, reads, writes, flushes = map(int, found.groups())
+    cuts, reads, writes, flushes, clears = map(int, found.groups())
     assert cuts >= 2 * runs
-    assert min(reads, writes, flushes) >= runs
+    assert min(reads, writes, flushes, 2 * clears) >= runs
 
 
 @pytest.mark.stress
@@ -72,6 +71,52 @@ def test_without_syncs_power_cuts_lose_flushed_writes(tmp_path: Path) -> None:
     done = run(build(tmp_path, "-DPS_BREAK_NO_SYNC"), seed=1, runs=100)
     assert done.returncode != 0
     assert "a flushed write was lost" in done.stderr
+
+
+BREAKS = {
+    "flush_of_a_volume_without_sync": (
+        "flush.c",
+        "if (volume->unsynced.length == 0) return sync;",
+        "return sync;",
+    ),
+    "flush_of_a_range_without_sync": (
+        "flush.c",
+        "if ((waiter->state & FLUSH_SYNC) == 0 || sync == 0) return PS_TIER_DONE;",
+        "return PS_TIER_DONE;",
+    ),
+    "sync_that_began_too_early": (
+        "flush.c",
+        "return covered ? volume->sync_started : volume->sync_started + 1;",
+        "return covered || volume->sync_under_way"
+        " ? volume->sync_started : volume->sync_started + 1;",
+    ),
+    "cleared_range_without_sync": ("clear.c", "volume->wrote_directly = true;", ""),
+    "bytes_dropped_before_they_are_cleared": (
+        "clear.c",
+        "if (busy == NONE) return tier_leave(tier, waiter, PS_TIER_DONE);",
+        "if (busy == NONE) { each_fenced(tier, number, true, true);"
+        " return tier_leave(tier, waiter, PS_TIER_DONE); }",
+    ),
+    "write_of_a_range_that_is_cleared": (
+        "writeback.c",
+        "if (extent->write == NO_WRITE && !tier_is_fenced(tier, extent)) break;",
+        "if (extent->write == NO_WRITE) break;",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_tier_that_loses_writes_is_found(tmp_path: Path, name: str) -> None:
+    """A tier with one line broken must fail the model, or the model proves nothing."""
+    file, line, broken = BREAKS[name]
+    shutil.copytree(ROOT / "csrc", tmp_path / "csrc", ignore=shutil.ignore_patterns("*.o"))
+    source = tmp_path / "csrc" / "tier" / file
+    text = source.read_text("utf-8")
+    assert text.count(line) == 1, f"{file} has changed: say anew how it is broken"
+    source.write_text(text.replace(line, broken), "utf-8")
+    done = run(build(tmp_path, "-O1", root=tmp_path), seed=1, runs=10_000)
+    assert done.returncode != 0
+    assert "tier_model: seed" in done.stderr
 
 
 def test_the_model_runs_on_aarch64(tmp_path: Path) -> None:

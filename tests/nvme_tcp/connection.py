@@ -11,7 +11,8 @@ from typing import Self
 from . import pdu
 from .pdu import HEADER_LENGTHS, Digest, Pdu, PduType
 
-Address = tuple[str, int]
+Address = tuple[str, int] | tuple[str, int, int, int]
+"""As sockets take it; with flow and scope for a link-local one."""
 LONGEST_PDU = 64 << 20
 
 

@@ -287,5 +287,8 @@ def ready_queues(queues: list[Queue], wait_s: float) -> list[Queue]:
     buffered = [queue for queue in queues if queue.connection.has_pdu]
     if buffered or not queues:
         return buffered
-    sockets = {queue.connection.socket: queue for queue in queues}
-    return [sockets[socket] for socket in select.select(list(sockets), [], [], wait_s)[0]]
+    by_fd = {queue.connection.socket.fileno(): queue for queue in queues}
+    poll = select.poll()  # select() knows no descriptor above 1023.
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poll.poll(wait_s * 1000)]

@@ -327,6 +327,11 @@ def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture
     assert "usage: prestage" in capsys.readouterr().err
 
 
+def test_arguments_that_are_not_utf_8_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--namespace", os.fsdecode(b"/tmp/\xff,size=1M")]) == 2
+    assert "expected arguments in UTF-8" in capsys.readouterr().err
+
+
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])

@@ -3,10 +3,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_data_path import DISCOVERY, HOST, NQN, Answered, Host, Rig, run, settings_in, subsystem
+from fake_data_path import (
+    DISCOVERY,
+    HOST,
+    NQN,
+    Answered,
+    Host,
+    Rig,
+    run,
+    settings_in,
+    subsystem,
+)
+from fake_network import FakeNetwork
 
 from prestage.target.discovery import Port
-from prestage.target.settings import ListenerSettings
+from prestage.target.network import Addresses
+from prestage.target.settings import ListenerSettings, TargetSettings
 
 DISCOVERY_EVENT = 0x70F002
 OTHER = "nqn.2026-11.io.prestage:other"
@@ -157,38 +169,135 @@ def test_entries_and_header_agree_while_the_configuration_changes() -> None:
     run(main())
 
 
+MACHINE = FakeNetwork()
+MACHINE.say(
+    ("lo", "127.0.0.1"),
+    ("lo", "::1"),
+    ("lo", "192.0.2.99"),
+    ("eth0", "10.0.2.15"),
+    ("eth0", "fd00::7"),
+    ("eth0", "fe80::7"),
+    ("eth1", "10.0.3.15"),
+    ("eth1", "fe80::8"),
+)
+
+
 @pytest.mark.parametrize(
     ("listener", "local", "reported"),
     [
-        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
-        ("0.0.0.0", "127.0.0.1", "127.0.0.1"),
-        ("0.0.0.0", "10.0.2.15", "10.0.2.15"),
-        ("::", "::1", "::1"),
-        ("::", "fd00::7", "fd00::7"),
-        ("::", "10.0.2.15", None),
-        ("0.0.0.0", "::1", None),
-        ("127.0.0.1", "10.0.2.15", None),
-        ("::1", "fd00::7", None),
-        ("10.0.2.15", "127.0.0.1", "10.0.2.15"),
-        ("10.0.2.15", "fd00::7", "10.0.2.15"),
+        ("127.0.0.1", "127.0.0.1", ["127.0.0.1"]),
+        ("0.0.0.0", "127.0.0.1", ["127.0.0.1"]),
+        ("0.0.0.0", "10.0.2.15", ["10.0.2.15"]),
+        ("0.0.0.0", "203.0.113.1", ["203.0.113.1"]),
+        ("::", "::1", ["::1"]),
+        ("::", "fd00::7", ["fd00::7"]),
+        ("::", "fe80::7%eth0", ["fe80::7"]),
+        ("::", "10.0.2.15", ["fd00::7"]),
+        ("::", "10.0.3.15", []),
+        ("::", "127.0.0.1", ["::1"]),
+        ("::", "127.0.0.7", ["::1"]),
+        ("::", "192.0.2.99", []),
+        ("::", "203.0.113.1", []),
+        ("0.0.0.0", "::1", ["127.0.0.1"]),
+        ("0.0.0.0", "fd00::7", ["10.0.2.15"]),
+        ("0.0.0.0", "fe80::7%eth0", ["10.0.2.15"]),
+        ("0.0.0.0", "fe80::8%eth1", ["10.0.3.15"]),
+        ("127.0.0.1", "10.0.2.15", []),
+        ("::1", "fd00::7", []),
+        ("10.0.2.15", "127.0.0.1", ["10.0.2.15"]),
+        ("10.0.2.15", "fd00::7", ["10.0.2.15"]),
+        ("fe80::7%eth0", "fe80::7%eth0", ["fe80::7"]),
     ],
 )
 def test_the_reported_address_is_one_the_host_can_use(
-    listener: str, local: str, reported: str | None
+    listener: str, local: str, reported: list[str]
 ) -> None:
-    assert Port(1, listener, 4420).reached_from((local, 8009)) == reported
+    port = Port(1, listener, 4420)
+    assert port.reached_from(local, MACHINE.addresses) == reported
+    # Where nobody knows the interfaces, nothing else than what the host has used is said.
+    is_guess = listener in ("0.0.0.0", "::") and (":" in listener) != (":" in local)
+    assert port.reached_from(local, Addresses()) == ([] if is_guess else reported)
+
+
+def wildcards(tmp_path: Path) -> TargetSettings:
+    listeners = [ListenerSettings(address=a, port=0) for a in ("0.0.0.0", "::")]
+    return settings_in(tmp_path, subsystem(NQN), listeners=listeners)
+
+
+def addresses(page: Answered) -> list[str]:
+    count = page.number(8, 8)
+    found = [page.data[1024 * n + 512 : 1024 * n + 768] for n in range(1, count + 1)]
+    return [address.rstrip(b" ").decode() for address in found]
+
+
+def came_by(rig: Rig, local: str, host: str = HOST) -> Host:
+    """A host of the discovery controller that connected to an address of its own choice."""
+    found = Host(rig, DISCOVERY, host)
+    rig.runtime.connections[found.admin].local = (local, 4420)
+    found.connect().enable().set_feature(0x0B, 1 << 31)
+    return found
 
 
 def test_a_wildcard_is_never_reported_literally(tmp_path: Path) -> None:
     async def main() -> None:
-        listeners = [ListenerSettings(address=a, port=0) for a in ("0.0.0.0", "::")]
-        async with Rig(settings_in(tmp_path, subsystem(NQN), listeners=listeners)) as rig:
-            host = Host(rig, DISCOVERY)
-            rig.runtime.connections[host.admin].local = ("::1", 4420)
-            page = host.connect().enable().log(0x70, 2048)
-            assert page.number(8, 8) == 2
-            assert page.data[1024 + 1] == 2, "ADRFAM: IPv6"
-            assert page.data[1024 + 512 : 1024 + 768] == b"::1".ljust(256)
+        async with Rig(wildcards(tmp_path)) as rig:
+            page = came_by(rig, "::1").log(0x70, 5120)
+            assert addresses(page) == ["127.0.0.1", "::1"] * 2
+            assert [page.data[1024 * n + 1] for n in (1, 2)] == [1, 2], "ADRFAM"
+            assert [page.data[1024 * n + 4] for n in (1, 2)] == [1, 2], "PORTID"
+
+    run(main())
+
+
+def test_addresses_that_come_and_go_are_told_to_those_who_see_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Rig(wildcards(tmp_path)) as rig:
+            assert rig.network.starts
+            before: list[tuple[str, str]] = [("lo", "127.0.0.1"), ("eth0", "10.0.2.15")]
+            rig.network.say(*before)
+            near, far = came_by(rig, "10.0.2.15"), came_by(rig, "127.0.0.1", f"{HOST}:far")
+            events = near.request_event(), far.request_event()
+            numbers = genctr(near), genctr(far)
+            rig.network.say(*before, ("eth0", "fd00::7"), ("eth1", "10.9.9.9"))
+            answered = near.answer(events[0])
+            assert answered is not None and answered.dw0 == DISCOVERY_EVENT
+            assert far.answer(events[1]) is None and genctr(far) == numbers[1]
+            assert genctr(near) != numbers[0]
+            assert addresses(near.log(0x70, 5120)) == ["10.0.2.15", "fd00::7"] * 2
+            again, number = near.request_event(), genctr(near)
+            rig.network.say(*before, ("eth1", "10.9.9.10"), ("eth0", "fd00::7"))
+            assert near.answer(again) is None and genctr(near) == number
+            rig.network.say(*before)
+            assert near.answer(again) is not None and genctr(near) != number
+
+    run(main())
+
+
+def test_one_host_sees_by_each_way_what_that_way_leads_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Rig(wildcards(tmp_path)) as rig:
+            one, other = came_by(rig, "10.0.2.15"), came_by(rig, "10.0.3.15")
+            events, numbers = [one.request_event(), other.request_event()], genctr(one)
+            rig.network.say(("eth0", "10.0.2.15"), ("eth1", "10.0.3.15"), ("eth1", "fd00::8"))
+            assert one.answer(events[0]) is None and genctr(one) == numbers
+            assert other.answer(events[1]) is not None
+            assert addresses(one.log(0x70, 4096)) == ["10.0.2.15"] * 2
+            assert addresses(other.log(0x70, 5120)) == ["10.0.3.15", "fd00::8"] * 2
+
+    run(main())
+
+
+def test_interfaces_are_looked_at_only_for_a_wildcard_and_why_not_is_a_warning() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            await rig.target.add_listener(LOOPBACK)
+            assert rig.network.starts == 0
+            rig.network.warning = "interface addresses are not known"
+            for address in ("0.0.0.0", "::"):
+                await rig.target.add_listener(ListenerSettings(address=address, port=0))
+            assert rig.target.warnings == ["interface addresses are not known"]
+            assert rig.target.reached_by("127.0.0.1") == ["127.0.0.1"]
+            assert rig.target.reached_by("0.0.0.0") == []
 
     run(main())
 
@@ -198,12 +307,12 @@ def test_forgotten_hosts_get_a_fresh_generation(monkeypatch: pytest.MonkeyPatch)
         async with Rig() as rig:
             discovery = rig.runtime.discovery
             assert discovery is not None
-            first = discovery.generation("nqn.a")
-            assert discovery.generation("nqn.a") == first
+            first = discovery.generation("nqn.a", "")
+            assert discovery.generation("nqn.a", "") == first
             for number in range(20):
-                discovery.generation(f"nqn.b{number}")
+                discovery.generation(f"nqn.b{number}", "")
             assert len(discovery._generations) == 10
-            assert discovery.generation("nqn.a") > first
+            assert discovery.generation("nqn.a", "") > first
 
     monkeypatch.setattr("prestage.target.discovery.HOSTS_REMEMBERED", 10)
     run(main())

@@ -143,6 +143,18 @@ def test_what_cannot_change_says_so() -> None:
     run(main())
 
 
+def test_there_is_no_temperature_sensor_but_the_composite_one() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            host = rig.host()
+            assert host.get_feature(4, cdw11=0).dw0 == 0xFFFF
+            assert host.get_feature(4, cdw11=1 << 20).dw0 == 0
+            for cdw11 in (1 << 16, 15 << 16, 2 << 20):
+                assert host.get_feature(4, cdw11=cdw11).code == "0/02 DNR"
+
+    run(main())
+
+
 def test_error_recovery_is_per_namespace() -> None:
     async def main() -> None:
         async with Rig() as rig:

@@ -15,6 +15,7 @@ from prestage.target.flags import (
     settings_from_flags,
 )
 from prestage.target.settings import DEFAULT_NQN, ListenerSettings, NamespaceSettings
+from prestage.target.sizes import quote
 
 FILE = """
 [[listeners]]
@@ -49,6 +50,14 @@ def test_without_flags_the_embedded_default_is_served(
     assert subsystem.nqn == DEFAULT_NQN == "nqn.2026-11.io.prestage:default"
     assert subsystem.namespaces == [NamespaceSettings(path="var/default.img", nsid=1, size=4 << 30)]
     assert settings.tier.size == 512 << 20
+
+
+def test_the_default_image_keeps_the_size_that_it_has(tmp_path: Path) -> None:
+    image = tmp_path / "default.img"
+    for content, size in ((b"", 4 << 30), (bytes(8192), 0)):  # 0: what the file has
+        image.write_bytes(content)
+        settings = settings_from_flags(ServeFlags(state_directory=str(tmp_path)))
+        assert settings.subsystems[0].namespaces[0].size == size
 
 
 def test_the_default_image_is_in_the_state_directory() -> None:
@@ -162,6 +171,11 @@ def test_a_fault_of_the_file_is_no_fault_of_a_flag(tmp_path: Path) -> None:
          "whole number of bytes")),
         (ServeFlags(namespace=["/x,sice=1G"]),
          '--namespace: sice: unknown option, did you mean "size"?'),
+        (ServeFlags(namespace=["ram:,size=1M,size=2M"]),
+         "--namespace: size: given twice, expected once"),
+        (ServeFlags(namespace=["/" + "x" * 300 + ",size=1M"]),
+         (f'--namespace /{"x" * 300},size=1M: path: found {quote("/" + "x" * 300)}: '
+          "File name too long, expected a file that can be opened")),
         (ServeFlags(namespace=["ram:,size=1M,nsid=x"]),
          '--namespace: nsid: found "x", expected a whole number'),
         (ServeFlags(namespace=["ram:,size=1M,readonly=maybe"]),

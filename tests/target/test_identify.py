@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from fake_data_path import DISCOVERY, NQN, Rig, ram, run, settings_in, subsystem
 
+from prestage.target.datapath import MEDIA_NO_PUNCH
+
 UUID = "8d3f2a10-0c9c-4b5e-9b0e-0123456789ab"
 
 
@@ -94,12 +96,14 @@ def test_identify_namespace_field_by_field(
             assert page.data[24] == 0b10010, "NSFEAT: NSABP, OPTPERF"
             assert (page.data[25], page.data[26]) == (1, flbas), "NLBAF, FLBAS"
             assert page.data[30] == 1, "NMIC"
+            assert page.data[33] == 0b1001, "DLFEAT: zeros, deallocation by Write Zeroes"
             assert page.number(34, 2) == last, "NAWUN: 4096 bytes"
             assert page.number(36, 2) == 0, "NAWUPF"
             assert page.number(38, 2) == last, "NACWU"
             assert page.number(40, 2) == last, "NABSN"
             assert page.number(48, 16) == 1 << 30, "NVMCAP"
             assert [page.number(at, 2) for at in (64, 66, 68, 70)] == [last] * 4
+            assert page.number(72, 2) == (64 << 10) // block - 1, "NOWS: a slot"
             assert page.number(74, 2) == (1 << 20) // block, "MSSRL"
             assert page.number(76, 4) == 16 * (1 << 20) // block, "MCL"
             assert page.data[80] == 15, "MSRC"
@@ -108,6 +112,15 @@ def test_identify_namespace_field_by_field(
             assert page.data[104:120] == uuid.UUID(UUID).bytes, "NGUID"
             assert page.number(128, 4) == 9 << 16, "LBAF0: 512 bytes"
             assert page.number(132, 4) == 12 << 16, "LBAF1: 4096 bytes"
+
+    run(main())
+
+
+def test_a_medium_without_holes_promises_nothing_of_deallocated_blocks() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            rig.fake.warnings = MEDIA_NO_PUNCH
+            assert rig.host().identify(0, 1).data[33] == 0, "DLFEAT"
 
     run(main())
 

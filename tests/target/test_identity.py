@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_data_path import run
 
-from prestage.target.errors import TargetError
-from prestage.target.identity import Identity
+from prestage.target.errors import AlreadyExists, TargetError
+from prestage.target.identity import MAX_FILE_BYTES, Identity, lock_directory
 
 
 def test_identifiers_are_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -28,7 +28,17 @@ def test_identifiers_are_the_same_after_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"\xff\xfe", b'{"version": 9}', b'{"serials": 5}', b'{"other": {}}', b"[]"],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"version": 9}',
+        b'{"serials": 5}',
+        b'{"other": {}}',
+        b"[]",
+        b'{"starts": -1}',
+        b'{"unsafe_stops": 99999999999999999999}',
+    ],
 )
 def test_a_damaged_file_is_set_aside_with_a_warning(tmp_path: Path, damage: bytes) -> None:
     async def main() -> None:
@@ -84,3 +94,39 @@ def test_a_state_directory_that_is_a_file_is_an_error_that_names_it(tmp_path: Pa
         assert "var" in caught.value.where and caught.value.expected == "a writable directory"
 
     run(main())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge"])
+def test_what_is_no_regular_file_of_bounded_size_is_refused_at_once(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "identity.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(MAX_FILE_BYTES + 1)
+    with pytest.raises(TargetError, match="state directory"):
+        run(Identity.load(tmp_path))
+
+
+def test_a_path_that_is_not_utf_8_has_its_identifier_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = await Identity.load(tmp_path)
+        number = first.namespace_uuid(os.fsdecode(b"/a\xff"))
+        await first.save()
+        assert (await Identity.load(tmp_path)).namespace_uuid(os.fsdecode(b"/a\xff")) == number
+
+    run(main())
+
+
+def test_a_locked_directory_is_refused_to_the_next(tmp_path: Path) -> None:
+    fd = lock_directory(tmp_path / "new")
+    with pytest.raises(AlreadyExists, match=r"identity\.lock: in use by a running target"):
+        lock_directory(tmp_path / "new")
+    os.close(fd)
+    os.close(lock_directory(tmp_path / "new"))

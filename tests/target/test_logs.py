@@ -62,19 +62,22 @@ def test_smart_counts_what_the_volumes_count() -> None:
             host = rig.host()
             rig.fake.volumes[0].stats = {
                 "read_bytes": 512_001, "write_bytes": 5_120_000, "reads": 3, "compares": 1,
-                "writes": 7, "errors": 2,
+                "writes": 7, "errors": 2, "verifies": 90, "verify_bytes": 1_024_000,
             }  # fmt: skip
-            rig.fake.volumes[1].stats = {"read_bytes": 512_000, "reads": 10}
+            rig.fake.volumes[1].stats = {
+                "read_bytes": 512_000, "compare_bytes": 512_000, "reads": 10,
+                "copies": 2, "copy_bytes": 1_024_000,
+            }  # fmt: skip
             page = host.log(2, 512)
             assert page.data[0] == 0 and page.data[3] == 100, "warning, spare"
-            assert page.number(32, 16) == 3, "data units read, in thousands of 512 B, rounded up"
-            assert page.number(48, 16) == 10
-            assert page.number(64, 16) == 14
-            assert page.number(80, 16) == 7
+            assert page.number(32, 16) == 6, "data units read, in thousands of 512 B, rounded up"
+            assert page.number(48, 16) == 12, "data units written: Write and Copy"
+            assert page.number(64, 16) == 16, "host reads: Read, Compare and Copy"
+            assert page.number(80, 16) == 9, "host writes: Write and Copy"
             assert page.number(112, 16) == 1, "power cycles"
             assert page.number(160, 16) == 2, "media errors"
-            assert host.log(2, 512, nsid=2).number(64, 16) == 10
-            assert host.log(2, 512, nsid=0).number(64, 16) == 14
+            assert host.log(2, 512, nsid=2).number(64, 16) == 12
+            assert host.log(2, 512, nsid=0).number(64, 16) == 16
             assert host.log(2, 512, nsid=9).code == "0/0B DNR"
 
     run(main())

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from prestage.target import readiness, service
 from prestage.target.errors import AlreadyExists, Invalid, TargetError
 from prestage.target.journal import set_up_logging
 from prestage.target.rpc.client import Client
-from prestage.target.rpc.view import ListenerView
 from prestage.target.service import Service
 from prestage.target.settings import ListenerSettings, TargetSettings
 
@@ -46,35 +44,6 @@ class Daemon:
 
     def run(self) -> int:
         return asyncio.run(self.service.run())
-
-
-@pytest.fixture
-def limits() -> Iterator[tuple[int, int]]:
-    """The limits on open files, put back at the end (the hard one cannot be changed here)."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield before
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_low_soft_limit_on_open_files_is_raised_to_what_connections_need(
-    daemon: Daemon, limits: tuple[int, int]
-) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-    assert daemon.run() == 0
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 1024 + service.DESCRIPTORS_BESIDE
-    assert not any("open files" in line for line in daemon.said)
-
-
-def test_a_hard_limit_on_open_files_that_is_too_low_is_a_warning(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 200))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: asked.append(limit))
-    assert daemon.run() == 0
-    assert asked == [(200, 200)]
-    (line,) = [line for line in daemon.said if "warning" in line]
-    assert line.startswith("  warning: 200 open files are allowed, enough for about 134 of 1024")
 
 
 def stop_when_connected(daemon: Daemon) -> None:
@@ -183,6 +152,36 @@ def test_a_signal_while_it_starts_stops_it(daemon: Daemon) -> None:
     assert "ready" not in daemon.said
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_start_that_cannot_be_called_off_is_left_behind(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    monkeypatch.setattr(service, "STOP_GRACE_S", 30.0)
+    monkeypatch.setattr(service, "HURRY_S", 0.0)
+    opened = asyncio.Event()
+
+    async def stuck() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not opened.is_set():
+            try:
+                await opened.wait()
+            except asyncio.CancelledError:
+                # The second signal: the first has been heard.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    async def main() -> int:
+        code = await daemon.service.run()
+        opened.set()
+        return code
+
+    daemon.service.json = as_json
+    daemon.target.start = stuck  # type: ignore[method-assign]
+    assert asyncio.run(main()) == 1
+    assert daemon.service.gave_up, "so that the process ends around the thread"
+    assert "does not answer; no host was served" in daemon.said[-1]
+    assert not as_json or json.loads(daemon.said[-1])["clean"] is False
+
+
 def test_the_ready_file_is_there_while_it_serves(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,14 +280,10 @@ def test_the_control_socket_answers_while_it_serves(
     assert not (tmp_path / "prestage.sock").exists()
 
 
-@pytest.mark.parametrize("own_socket", [False, True])
 def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
-    daemon: Daemon, tmp_path: Path, own_socket: bool
+    daemon: Daemon, tmp_path: Path
 ) -> None:
-    socket_path = str(tmp_path / "own.sock") if own_socket else ""
-    second = Daemon(
-        tmp_path, fake_settings(state_directory=str(tmp_path), control_socket=socket_path)
-    )
+    second = Daemon(tmp_path)
 
     async def both() -> int:
         first = asyncio.ensure_future(daemon.service.run())
@@ -302,7 +297,6 @@ def test_a_second_daemon_in_one_place_is_refused_and_changes_nothing(
     daemon.on_line = lambda _: None
     assert asyncio.run(both()) == 0
     assert second.target.stops == []
-    assert not any(tmp_path.glob("*.lock"))
 
 
 @pytest.mark.parametrize(
@@ -321,12 +315,39 @@ def test_what_keeps_it_from_starting_is_one_sentence_and_1(
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
-    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("::1", "::1"), ("10.1.2.3", "10.1.2.3")],
+    ("address", "known", "shown"),
+    [
+        ("0.0.0.0", [], ["127.0.0.1"]),
+        ("::", [], ["::1"]),
+        ("::1", [], ["::1"]),
+        ("10.1.2.3", [], ["10.1.2.3"]),
+        ("0.0.0.0", ["10.1.2.3", "10.1.2.4", "127.0.0.1"], ["10.1.2.3", "10.1.2.4", "127.0.0.1"]),
+        ("::", ["fd00::7", "::1"], ["fd00::7", "::1"]),
+    ],
 )
-def test_the_line_to_connect_has_an_address_that_can_be_reached(address: str, shown: str) -> None:
-    line = readiness.connect_line(ListenerView(address, 4420), NQN)
-    assert line == f"nvme connect -t tcp -a {shown} -s 4420 -n {NQN}"
+def test_the_lines_to_connect_have_addresses_that_can_be_reached(
+    tmp_path: Path, address: str, known: list[str], shown: list[str]
+) -> None:
+    listener = ListenerSettings(address=address, port=0)
+    daemon = Daemon(tmp_path, fake_settings(state_directory=str(tmp_path), listeners=[listener]))
+    daemon.target.reached = {address: known} if known else {}
+    stop_when_connected(daemon)
+    assert daemon.run() == 0
+    port = daemon.target.listeners[0][1]
+    for one in shown:
+        assert f"  nvme discover -t tcp -a {one} -s {port}" in daemon.said
+        assert f"  nvme connect -t tcp -a {one} -s {port} -n {NQN}" in daemon.said
+    assert sum(line.startswith("  nvme") for line in daemon.said) == 2 * len(shown)
+
+
+def test_a_machine_of_very_many_addresses_does_not_fill_the_screen(tmp_path: Path) -> None:
+    listener = ListenerSettings(address="0.0.0.0", port=0)
+    daemon = Daemon(tmp_path, fake_settings(state_directory=str(tmp_path), listeners=[listener]))
+    daemon.target.reached = {"0.0.0.0": [f"10.1.2.{number}" for number in range(100)]}
+    asyncio.run(daemon.target.start())
+    report = readiness.report(daemon.target, "/s")
+    assert len(report["reached_by"]) == len(report["discover"]) == len(report["connect"]) == 100
+    assert readiness.banner(report)[-1] == "  and 176 more, as serve --json says"
 
 
 def test_every_listener_and_subsystem_has_its_line(tmp_path: Path) -> None:

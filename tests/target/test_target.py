@@ -423,6 +423,8 @@ def test_warnings_are_sentences() -> None:
             await rig.target.add_namespace(NQN, NamespaceSettings(path="/x", size=4096))
             assert len(rig.target.warnings) == 3
             assert all("/x" in warning for warning in rig.target.warnings)
+            await rig.target.remove_namespace(NQN, rig.target.subsystem(NQN).free_nsid(0) - 1)
+            assert rig.target.warnings == []
 
     run(main())
 

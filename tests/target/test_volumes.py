@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from fake_data_path import NQN, Rig, run, settings_in, subsystem
 
-from prestage.target.errors import Invalid
-from prestage.target.settings import NamespaceSettings
-from prestage.target.volumes import escape, medium_spec, validate
+from prestage.target.errors import Invalid, MediumError
+from prestage.target.settings import LimitSettings, NamespaceSettings
+from prestage.target.volumes import backing_path, escape, medium_spec, validate
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,12 @@ def test_a_relative_path_is_made_absolute_and_links_stay(
     assert medium_spec(NamespaceSettings(path="link")) == f"file:{escape(str(tmp_path))}/link"
 
 
+def test_another_way_to_the_same_file_is_the_same_path(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    other = NamespaceSettings(path=f"{tmp_path}/in/../image")
+    assert backing_path(other) == backing_path(NamespaceSettings(path=f"{tmp_path}/./image"))
+
+
 def test_good_settings_are_valid() -> None:
     validate(NamespaceSettings(path="/x", nguid="0" * 32, write_policy="through"), "here")
 
@@ -55,3 +63,21 @@ def test_the_error_says_what_where_and_what_was_expected() -> None:
     assert (error.what, error.where) == ("1000 is not allowed", "nqn.a namespace /x block")
     assert error.expected == "512 or 4096"
     assert str(error) == ("nqn.a namespace /x block: 1000 is not allowed (expected 512 or 4096)")
+
+
+def test_shrinking_waits_for_the_medium_within_a_bound(tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = LimitSettings(stop_s=0.2)
+        settings = msgspec.structs.replace(settings_in(tmp_path, subsystem(NQN, 1)), limits=limits)
+        async with Rig(settings) as rig:
+            namespace = rig.target.subsystem(NQN).namespaces[1]
+            before = namespace.size_bytes
+            rig.fake.busy_resizes = 3
+            await rig.target.resize_namespace(NQN, 1, before // 2)
+            assert (namespace.size_bytes, rig.fake.busy_resizes) == (before // 2, 0)
+            rig.fake.busy_resizes = 1 << 30
+            with pytest.raises(MediumError, match="busy beyond the new end"):
+                await rig.target.resize_namespace(NQN, 1, before // 4)
+            assert namespace.size_bytes == rig.fake.volumes[0].size == before // 2
+
+    run(main())

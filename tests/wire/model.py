@@ -59,6 +59,17 @@ class BlockModel:
         """The bytes of a write."""
         return b"".join(self.content(stamp, lba) for lba in range(slba, slba + blocks))
 
+    def starts_as_zeros(self, slba: int, blocks: int) -> None:
+        """The blocks of a new file: zeros, which survive a crash until something durable follows.
+
+        Without this a write that no Flush has covered would seem to be all that can be there.
+        """
+        now = self._tick()
+        for lba in range(slba, slba + blocks):
+            assert lba not in self.versions, f"LBA {lba} was touched before"
+            self.versions[lba] = [Version(ZERO, now, now)]
+            self.survivors[lba] = list(self.versions[lba])
+
     def write_submitted(
         self, stamp: int, slba: int, blocks: int, *, replaces: bool = True
     ) -> list[tuple[int, Version]]:

@@ -30,6 +30,12 @@ SEED = int(os.environ.get("PRESTAGE_TEST_SEED", "0")) or random.SystemRandom().r
 """Where all randomness of a run starts; a failure's report names it."""
 
 
+def turns(variable: str, usual: int) -> int:
+    """How often a test repeats itself: as the variable says; less often where all is slow."""
+    is_native = os.environ.get("PRESTAGE_TEST_VARIANT", "native") == "native"
+    return int(os.environ.get(variable) or (usual if is_native else max(2, usual // 5)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Site:
     """Where probes are sent to."""

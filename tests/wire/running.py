@@ -79,12 +79,15 @@ class Resources:
     connections: int
     transfers_in_use: int
     """Commands that hold data memory."""
+    commands_in_flight: int
+    """Commands that are inside a namespace."""
     frames_pinned: int
+    frames_reserved: int
     rss_kib: int
 
     def exceeds(self, before: Resources) -> list[str]:
         """What is larger than it was (memory is judged apart: it settles later)."""
-        names = ("descriptors", "connections", "transfers_in_use", "frames_pinned")
+        names = [field.name for field in dataclasses.fields(self) if field.name != "rss_kib"]
         return [
             f"{name}: {getattr(self, name)}, was {getattr(before, name)}"
             for name in names
@@ -113,7 +116,9 @@ class RunningTarget:
             str(ready),
             *arguments,
         ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        # What is there already comes first: modules that were built with a sanitizer, say.
+        places = [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
@@ -185,7 +190,13 @@ class RunningTarget:
             descriptors=sum(1 for _ in (process / "fd").iterdir()),
             connections=find(stats, "connections"),
             transfers_in_use=find(stats, "transfers_in_use"),
+            commands_in_flight=sum(
+                namespace["counters"]["in_flight"]
+                for subsystem in stats["subsystems"]
+                for namespace in subsystem["namespaces"]
+            ),
             frames_pinned=find(stats, "frames_pinned"),
+            frames_reserved=find(stats, "frames_reserved"),
             rss_kib=int(status["VmRSS"].split()[0]),
         )
 

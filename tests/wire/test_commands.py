@@ -92,6 +92,59 @@ def test_deallocated_blocks_read_as_announced(controller: Controller, queue: Que
         assert block in allowed, f"LBA {64 + index}: {block[:4].hex()}"
 
 
+def test_deallocation_is_refused_by_a_read_only_namespace(queue: Queue) -> None:
+    ranges = nvme.dsm_ranges([(0, 8)])
+    answer = queue.execute(nvme.sqe(nvme.DSM, 2, cdw11=4), data=ranges)
+    assert answer.text() == "0/20 dnr"
+    assert queue.execute(nvme.sqe(nvme.DSM, 2, cdw11=1), data=ranges).is_ok, "IDR is a hint"
+
+
+def test_range_without_blocks_deallocates_nothing(queue: Queue) -> None:
+    queue.write(64, b"d" * 512 * 8, 512)
+    ranges = nvme.dsm_ranges([(64, 0), (66, 1)])
+    assert queue.execute(nvme.sqe(nvme.DSM, 1, cdw10=1, cdw11=4), data=ranges).is_ok
+    expected = b"d" * 1024 + bytes(512) + b"d" * 512 * 5
+    assert queue.read(64, 8, 512) == expected
+
+
+def test_smart_counts_the_blocks_of_compare_verify_and_copy(
+    controller: Controller, queue: Queue
+) -> None:
+    def units() -> tuple[int, int]:
+        page = controller.get_log(2, 512, nsid=1)
+        return int.from_bytes(page[32:48], "little"), int.from_bytes(page[48:64], "little")
+
+    queue.write(0, bytes(1 << 20), 512)
+    read, written = units()
+    assert queue.execute(nvme.block_command(nvme.VERIFY, 0, 16384)).is_ok  # 8 MiB: 16.4 units
+    assert units()[0] - read in (16, 17)
+    read = units()[0]
+    for _ in range(2):
+        entry = nvme.block_command(nvme.COMPARE, 0, 2048)
+        assert queue.execute(entry, data=bytes(1 << 20)).is_ok
+    assert units() in ((read + 4, written), (read + 5, written))
+    assert copy(queue, 4096, [(0, 2048)] * 4) == "ok"  # 4 MiB
+    assert units()[1] - written in (8, 9)
+
+
+@pytest.mark.parametrize("asks_after", [0, 100])
+def test_write_is_aborted_while_its_capsule_arrives(
+    controller: Controller, queue: Queue, asks_after: int
+) -> None:
+    queue.write(0, b"o" * 4096, 512)
+    cid = queue.new_cid()
+    entry = nvme.block_command(nvme.WRITE, 0, 8, data=nvme.sgl(nvme.SGL_IN_CAPSULE, 4096))
+    entry = nvme.with_cid(entry, cid)
+    capsule = queue.capsule(entry, b"n" * 4096)
+    queue.register(entry)
+    queue.connection.send(capsule[: 72 + asks_after])
+    while controller.admin.execute(nvme.abort(queue.qid, cid)).dw0 & 1:
+        pass  # The capsule's header has not come there yet.
+    assert queue.wait(cid).code == "0/07"
+    queue.connection.send(capsule[72 + asks_after :])
+    assert queue.read(0, 8, 512) == b"o" * 4096
+
+
 def test_verify(queue: Queue) -> None:
     queue.write(0, bytes(4096), 512)
     assert queue.execute(nvme.block_command(nvme.VERIFY, 0, 8)).is_ok

@@ -11,6 +11,7 @@ from nvme_tcp import commands as nvme
 from nvme_tcp import pdu
 from nvme_tcp.connection import ConnectionClosed, RawConnection, Terminated, WireError
 from nvme_tcp.host import Controller, open_queue
+from nvme_tcp.queue import ready_queues
 
 from .probing import SEED, Site, check_fresh_connection
 from .running import RunningTarget, find
@@ -84,9 +85,39 @@ def test_1000_idle_connections(target: RunningTarget, site: Site) -> None:
             silent.expect_closed(20)
         for controller in controllers[::50]:
             controller.io[0].read(0, 1, 512)
+        # And all of them at once: none was forgotten.
+        for controller in controllers:
+            controller.io[0].submit(nvme.block_command(nvme.READ, 0, 1), expected=512)
+        waiting = [controller.io[0] for controller in controllers]
+        while waiting:
+            ready = ready_queues(waiting, 10.0)
+            assert ready, f"{len(waiting)} of {len(controllers)} queues are silent"
+            for queue in ready:
+                queue.pump(10.0)
+            waiting = [queue for queue in waiting if queue.in_flight]
+        assert all(one.io[0].completions.popitem()[1].is_ok for one in controllers)
     finally:
         for controller in controllers:
             controller.vanish()
+
+
+def test_commands_under_way_are_counted(target: RunningTarget, site: Site) -> None:
+    # What the checks after every test rely on.
+    with site.pair(1) as controller:
+        queue = controller.io[0]
+        cids = [
+            queue.submit(nvme.block_command(nvme.WRITE, 64 * n, 64), data=bytes(64 * 512))
+            for n in range(3)
+        ]
+        while len(queue.r2ts) < len(cids):
+            queue.wait_r2t(5)
+        held = target.resources()
+        assert held.transfers_in_use == 3
+        assert held.frames_pinned >= 1
+        for r2t in list(queue.r2ts):
+            queue.answer_r2t(r2t)
+        queue.answers_r2t = True
+        assert all(queue.wait(cid).is_ok for cid in cids)
 
 
 def test_connections_beyond_the_limit_are_refused_and_others_live(

@@ -87,7 +87,7 @@ def discover(address: Address, hostnqn: str = nvme.HOST_NQN) -> Log:
         return parse(read_log(controller))
 
 
-def address_of(target: RunningTarget, index: int) -> Address:
+def address_of(target: RunningTarget, index: int) -> tuple[str, int]:
     """Listener `index` of CONFIG, wildcards as loopback."""
     address, port = target.listeners[index]
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address), port

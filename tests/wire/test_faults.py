@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -176,6 +177,30 @@ def test_deferred_write_that_fails_is_kept(
     assert queue.read(place, 128, 512, nsid=nsid) == data
 
 
+def deallocate(nsid: int, slba: int, blocks: int) -> tuple[bytes, bytes]:
+    """A Dataset Management command of one range, and its data."""
+    return nvme.sqe(nvme.DSM, nsid, cdw11=4), nvme.dsm_ranges([(slba, blocks)])
+
+
+@pytest.mark.parametrize("zeroes", [False, True])
+def test_range_that_cannot_be_cleared_keeps_its_bytes(
+    target: RunningTarget, queue: Queue, place: int, zeroes: bool
+) -> None:
+    place = -(-place // 8) * 8
+    data = random.Random(place).randbytes(256 * 512)
+    with failing(target, WRITE_EIO):
+        assert write(queue, WRITE_EIO, place, data) == "ok"
+        if zeroes:
+            entry = nvme.block_command(nvme.WRITE_ZEROES, place, 256, nsid=WRITE_EIO)
+            assert queue.execute(entry).code == "2/80"
+        else:
+            entry, ranges = deallocate(WRITE_EIO, place, 256)
+            assert queue.execute(entry, data=ranges).code == "2/80"
+        assert queue.read(place, 256, 512, nsid=WRITE_EIO) == data
+    assert flush(queue, WRITE_EIO) == "ok"
+    assert queue.read(place, 256, 512, nsid=WRITE_EIO) == data
+
+
 def test_flush_that_fails(target: RunningTarget, queue: Queue, place: int) -> None:
     assert write(queue, SYNC_EIO, place, b"f" * 4096) == "ok"
     with failing(target, SYNC_EIO):
@@ -248,6 +273,37 @@ def test_stalled_medium_holds_its_commands_alone(
     expect_no_answer(queue, waiting[0])
     target.media_control("stall", "release", nsid=STALLED)
     assert all(queue.wait(cid).data == bytes(4096) for cid in waiting)
+
+
+def test_flush_waits_for_a_range_that_is_being_cleared(
+    target: RunningTarget, stalled: Controller, place: int
+) -> None:
+    # Before the range is zeros on the medium, what was written there is nowhere but in DRAM.
+    queue, place = stalled.io[0], -(-place // 8) * 8
+    assert write(queue, STALLED, place, b"f" * 65536) == "ok"
+    entry, ranges = deallocate(STALLED, place, 128)
+    clearing = queue.submit(entry, data=ranges)
+    flushing = queue.submit(nvme.sqe(nvme.FLUSH, STALLED))
+    expect_no_answer(queue, flushing)
+    target.media_control("stall", "release", nsid=STALLED)
+    assert queue.wait(clearing).is_ok
+    assert queue.wait(flushing).is_ok
+    assert queue.read(place, 128, 512, nsid=STALLED) == bytes(65536)
+
+
+def test_host_that_leaves_while_a_range_is_cleared_loses_nothing(
+    target: RunningTarget, site: Site, stalled: Controller, place: int
+) -> None:
+    queue, place = stalled.io[0], -(-place // 8) * 8
+    assert write(queue, STALLED, place, b"v" * 65536) == "ok"
+    with site.pair(1) as leaving:
+        entry, ranges = deallocate(STALLED, place, 128)
+        expect_no_answer(leaving.io[0], leaving.io[0].submit(entry, data=ranges))
+    flushing = queue.submit(nvme.sqe(nvme.FLUSH, STALLED))
+    expect_no_answer(queue, flushing)
+    target.media_control("stall", "release", nsid=STALLED)
+    assert queue.wait(flushing).is_ok
+    assert queue.read(place, 128, 512, nsid=STALLED) in (b"v" * 65536, bytes(65536))
 
 
 def test_abort_of_a_read_at_the_medium(

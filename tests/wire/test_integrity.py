@@ -133,3 +133,29 @@ def test_model_allows_either_of_two_writes_at_once() -> None:
     assert model.settled_stamp(0) == 4
     model.write_completed(model.write_submitted(0, 0, 1, replaces=False))
     assert model.read_submitted(0, 1).allowed == [{0, 4}]
+
+
+def test_model_keeps_what_was_there_until_a_flush_covers_the_write() -> None:
+    model = BlockModel(512)
+    model.starts_as_zeros(0, 4)
+    model.write_completed(model.write_submitted(1, 0, 4))
+    flush = model.flush_submitted()
+    model.write_completed(model.write_submitted(2, 0, 1))
+    model.write_completed(model.write_submitted(3, 1, 1), durable=True)
+    model.write_completed(model.write_submitted(0, 2, 1, replaces=False))
+    survivors = [{version.stamp for version in model.survivors[lba]} for lba in range(4)]
+    assert survivors == [{0, 1, 2}, {3}, {0, 1}, {0, 1}]
+    model.flush_completed(flush)
+    survivors = [{version.stamp for version in model.survivors[lba]} for lba in range(4)]
+    assert survivors == [{1, 2}, {3}, {0, 1}, {1}]
+
+
+def test_model_refuses_a_crash_that_loses_a_flushed_write() -> None:
+    model = BlockModel(512)
+    model.starts_as_zeros(0, 2)
+    model.write_completed(model.write_submitted(1, 0, 2))
+    model.flush_completed(model.flush_submitted())
+    model.write_completed(model.write_submitted(2, 0, 2))
+    lost = model.content(2, 0) + bytes(512)
+    assert "LBA 1 shows write 0, [1, 2] are possible" in str(model.crashed(0, lost))
+    assert model.crashed(0, model.content(2, 0) + bytes(512)) is None

@@ -15,7 +15,7 @@ SCRIPT = ROOT / "scripts" / "reference-target"
 
 @pytest.mark.rig
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("kernel", ["6.12", "6.1"])
+@pytest.mark.parametrize("kernel", ["6.12", pytest.param("6.1", marks=pytest.mark.slow)])
 def test_probes_against_the_kernels_target(kernel: str, tmp_path: Path) -> None:
     console = tmp_path / "console"
     command = [

@@ -101,16 +101,17 @@ class Traffic:
         self._submit(queue, entry, finish, expected=blocks * self.model.block_size)
 
     def write_zeroes(self, queue: Queue) -> None:
-        """Write Zeroes, with and without DEAC."""
+        """Write Zeroes, with and without DEAC and FUA."""
         slba, blocks = self._range()
         made = self.model.write_submitted(ZERO, slba, blocks)
+        fua = self.rng.random() < 0.2
 
         def finish(answer: Completion) -> None:
             if self._is_ok(f"Write Zeroes {slba}+{blocks}", answer):
-                self.model.write_completed(made)
+                self.model.write_completed(made, durable=fua)
 
-        deac = self.rng.choice((0, 1 << 25))
-        entry = nvme.sqe(nvme.WRITE_ZEROES, self.plan.nsid, cdw10=slba, cdw12=blocks - 1 | deac)
+        cdw12 = blocks - 1 | self.rng.choice((0, 1 << 25)) | (1 << 30 if fua else 0)
+        entry = nvme.sqe(nvme.WRITE_ZEROES, self.plan.nsid, cdw10=slba, cdw12=cdw12)
         self._submit(queue, entry, finish)
 
     def deallocate(self, queue: Queue) -> None:
@@ -169,11 +170,16 @@ class Traffic:
         self._finish = {}
         self.model.forget_readings()
 
-    def prepare(self) -> None:
-        """Give every block a known value."""
+    def prepare(self, *, is_new: bool = False) -> None:
+        """Give every block a known value; nothing says that it is durable.
+
+        `is_new`: nobody has written to the namespace, so a crash may bring zeros back.
+        """
         queue = self.queues[0]
         for cluster in range(self.plan.clusters):
             slba, span = cluster * self.plan.stride, self.plan.span
+            if is_new:
+                self.model.starts_as_zeros(slba, span)
             self._stamp += 1
             made = self.model.write_submitted(self._stamp, slba, span)
             queue.write(
@@ -184,8 +190,11 @@ class Traffic:
             )
             self.model.write_completed(made)
 
-    def run(self, commands: int, within_s: float = 120.0) -> None:
-        """Submit this many commands in random order and see them all answered."""
+    def run(self, commands: int, within_s: float = 120.0, *, to_the_end: bool = True) -> None:
+        """Submit this many commands in random order and see them all answered.
+
+        Not `to_the_end`: return with commands in flight.
+        """
         kinds = (
             [self.write] * 9 + [self.read] * 9 + [self.write_zeroes, self.deallocate, self.flush]
         )
@@ -193,7 +202,7 @@ class Traffic:
             kinds.append(self.compare)
         limit = time.monotonic() + within_s
         goal = self.submitted + commands
-        while self.submitted < goal or self._finish:
+        while self.submitted < goal or (self._finish and to_the_end):
             assert time.monotonic() < limit, f"{len(self._finish)} commands are not answered"
             room = [queue for queue in self.queues if len(queue.in_flight) < self.plan.depth]
             if self.submitted < goal and room and self.rng.random() < 0.7:
@@ -213,6 +222,13 @@ class Traffic:
             queue.pump(10.0)
             for cid in list(queue.completions):
                 self._finish.pop((queue, cid))(queue.completions.pop(cid))
+
+    def check_crashed(self, read: Callable[[int, int], bytes]) -> None:
+        """After a crash every block, by `read(slba, blocks)`, has a value that it may have."""
+        for cluster in range(self.plan.clusters):
+            slba = cluster * self.plan.stride
+            fault = self.model.crashed(slba, read(slba, self.plan.span))
+            assert fault is None, fault
 
     def check_all(self, read: Callable[[int, int], bytes]) -> None:
         """Every block, by `read(slba, blocks)`, has a value that it may have."""

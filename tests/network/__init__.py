@@ -1,0 +1,1 @@
+"""Hosts and a target in network namespaces, with cables that can be pulled."""
