@@ -97,7 +97,8 @@ int ps_tier_volume_add(struct ps_tier *tier, uint32_t volume, uint64_t size, uin
 /* Growth or shrink: extents beyond a smaller size are dropped, dirty or not. -EBUSY while a range
  * is being cleared. Media work that was
  * handed out before may still reach beyond the new end: let it end before the medium shrinks. What
- * the last, partial unit gains by growth reads as zeros. */
+ * the last, partial unit gains by growth reads as zeros. -EBUSY, and nothing is changed, while the
+ * extent that a smaller size cuts within a unit is pinned. */
 int ps_tier_volume_resize(struct ps_tier *tier, uint32_t volume, uint64_t size);
 /* Drops everything of the volume. -EBUSY while frames are pinned or media work is under way. Those
  * who wait for a flush of it are woken with ENODEV. */

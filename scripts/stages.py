@@ -35,7 +35,7 @@ RUNS = {"tier_model": 5_000, "fuzz_engine": 8_000}
 FUZZ_SECONDS = 60
 SOCKET_FREE = ("tier_model",)
 """C tests that run under qemu-user, which has neither sockets nor io_uring worth testing."""
-THREADED = ("media_stress",)
+THREADED = ("media_stress", "core_stress")
 """C tests with threads: what ThreadSanitizer is for."""
 
 

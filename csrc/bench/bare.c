@@ -23,6 +23,7 @@
 enum { CONNECTIONS = 64, BATCH = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20 };
 
 struct connection {
+  struct connection *next;
   int fd;
   uint8_t bytes[BUFFER];
   size_t length;       /* in bytes */
@@ -160,6 +161,8 @@ static int listen_on_loopback(const char *port_file) {
   return fd;
 }
 
+static struct connection *connections; /* all, to the end of the process */
+
 static void accept_one(int epoll_fd, int listener) {
   const int on = 1;
   struct connection *connection = calloc(1, sizeof *connection);
@@ -169,6 +172,8 @@ static void accept_one(int epoll_fd, int listener) {
   setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
   if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0) die("bare: epoll");
+  connection->next = connections;
+  connections = connection;
 }
 
 int main(int argc, char **argv) {

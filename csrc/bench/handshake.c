@@ -60,7 +60,8 @@ static uint64_t command(int fd, struct capsule *capsule, const void *out, uint32
   for (;;) {
     struct short_pdu pdu;
     receive_all(fd, &pdu, sizeof pdu);
-    bool is_data = pdu.type == PS_PDU_C2H_DATA && pdu.offset + pdu.length <= in_length;
+    bool is_data =
+        in != NULL && pdu.type == PS_PDU_C2H_DATA && pdu.offset + pdu.length <= in_length;
     if (is_data) receive_all(fd, (uint8_t *)in + pdu.offset, pdu.length);
     if (is_data && (pdu.flags & PS_PDU_SUCCESS)) return 0;
     if (pdu.type == PS_PDU_RESPONSE && pdu.status == 0) return pdu.dw0 | (uint64_t)pdu.dw1 << 32;
@@ -108,7 +109,7 @@ int admin_connect(const struct endpoint *endpoint, uint32_t queues, struct geome
   geometry->queue_entries = (uint32_t)(property_get(fd, 1, 0x00) & 0xffff) + 1; /* CAP.MQES */
   struct capsule count = {.opcode = 0x09, .cdw10 = 0x07, .cdw11 = (queues - 1) * 0x10001};
   command(fd, &count, NULL, 0, NULL, 0); /* Set Features, Number of Queues */
-  uint8_t data[IDENTIFY_DATA];
+  uint8_t data[IDENTIFY_DATA] = {0};
   identify(fd, 0x01, 0, data);
   uint32_t ioccsz;
   memcpy(&ioccsz, data + 1792, sizeof ioccsz);

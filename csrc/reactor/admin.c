@@ -66,7 +66,10 @@ static uint16_t check_data(const struct ps_engine_event *event) {
   uint8_t type = event->entry[SGL_TYPE];
   if (type != PS_SGL_IN_CAPSULE && type != PS_SGL_TRANSPORT) return PS_SC_SGL_TYPE;
   if (type == PS_SGL_IN_CAPSULE && le64(event->entry + 24) != 0) return PS_SC_SGL_OFFSET;
-  if (le32(event->entry + SGL_LENGTH) > ADMIN_DATA) return PS_SC_SGL_LENGTH;
+  /* The engine has compared them only where PSDT says that this is an SGL. */
+  uint32_t length = le32(event->entry + SGL_LENGTH);
+  uint32_t in_capsule = type == PS_SGL_IN_CAPSULE ? length : 0;
+  if (length > ADMIN_DATA || event->data_length != in_capsule) return PS_SC_SGL_LENGTH;
   return 0;
 }
 

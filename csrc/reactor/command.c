@@ -102,9 +102,12 @@ static void conclude(struct command *command) {
   struct ps_core *core = connection->reactor->core;
   bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   end_clear(command, false);
-  /* Also when it ends before its second has come (its data's digest was wrong). */
-  if (connection->fused_first == command) connection->fused_first = NULL;
   gate_leave(command);
+  /* Also when it ends before its second has come (its data's digest was wrong). */
+  if (connection->fused_first == command) {
+    connection->fused_first = NULL;
+    connection->fused_failed = true;
+  }
   count_done(command);
   note_error(command);
   if (!sends_data) drop_all(command);
@@ -143,6 +146,8 @@ void break_pair(struct connection *connection) {
 static void join_pair(struct connection *connection, struct command *command) {
   uint8_t fuse = command->sqe[1] & 0x03;
   struct command *first = connection->fused_first;
+  bool first_failed = connection->fused_failed;
+  connection->fused_failed = fuse == 1 && command->status != 0;
   if (first != NULL && fuse == 2 && command->status == 0 && first->nsid == command->nsid &&
       first->offset == command->offset && first->length == command->length) {
     first->mate = command;
@@ -152,8 +157,11 @@ static void join_pair(struct connection *connection, struct command *command) {
     return;
   }
   break_pair(connection);
-  if (fuse == 2 && command->status == 0)
-    command->status = (first == NULL ? PS_SC_MISSING_FUSED : PS_SC_INVALID_FIELD) | PS_DNR;
+  if (fuse == 2 && command->status == 0) {
+    command->status = PS_SC_INVALID_FIELD | PS_DNR;
+    if (first == NULL) command->status = PS_SC_MISSING_FUSED | PS_DNR;
+    if (first_failed) command->status = PS_SC_ABORTED_FUSED | PS_DNR;
+  }
   if (fuse == 1 && command->status == 0) connection->fused_first = command;
 }
 
@@ -219,9 +227,18 @@ static void abandon(struct command *command) {
   command_free(command);
 }
 
+/* Whether media operations of its own are under way; they may end in another thread. */
+static bool is_with_medium(const struct command *command) {
+  struct ps_core *core = command->connection->reactor->core;
+  core_lock(core);
+  bool is = command->media_under_way > 0;
+  core_unlock(core);
+  return is;
+}
+
 static void orphan_run(struct command *command) {
   struct connection *connection = command->connection;
-  if (command->media_under_way > 0) return;
+  if (is_with_medium(command)) return;
   assert(connection->orphans > 0);
   abandon(command);
   connection->orphans--;
@@ -272,7 +289,6 @@ void command_sent(struct connection *connection, uint32_t slot) {
 bool command_abort(struct connection *connection, uint32_t slot) {
   struct command *command = command_at(connection, slot);
   if (!command->is_used || command->responded || command->committed) return false;
-  if (connection->fused_first == command) connection->fused_first = NULL;
   if (command->mate != NULL) return false;
   command->status = PS_SC_ABORT_REQUESTED;
   command_run(connection->reactor, &command->task);
@@ -295,7 +311,7 @@ void command_end_all(struct connection *connection) {
   for (uint32_t slot = 0; connection->commands != NULL && slot < core->config.queue_depth; slot++) {
     struct command *command = command_at(connection, slot);
     if (!command->is_used) continue;
-    if (!command->responded && command->media_under_way > 0) {
+    if (!command->responded && is_with_medium(command)) {
       command->orphaned = true;
       connection->orphans++;
     } else {

@@ -67,7 +67,15 @@ static enum step write_mate(struct command *command) {
     command->stage = SETTLE;
   }
   if (mate->fua || mate->volume->write_through) {
-    if (!make_durable(command, mate->offset, mate->length, mate->fua)) return failed(command);
+    if (!make_durable(command, mate->offset, mate->length, mate->fua)) {
+      /* It is the Write that failed: what it wrote may be there or not. */
+      if (command->status != 0) {
+        mate->status = command->status;
+        mate->fail_offset = command->fail_offset;
+        command->status = PS_SC_ABORTED_FUSED | PS_DNR;
+      }
+      return failed(command);
+    }
   }
   release_mate(command);
   return STEP_DONE;

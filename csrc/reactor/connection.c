@@ -35,10 +35,13 @@ struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
   list_init(&connection->share_waiters);
   list_init(&connection->admin_waiters);
   connection->reactor = reactor;
-  connection->fd = fd;
+  connection->fd = -1;
   connection->id = id;
-  if (connection->engine != NULL && connection->receive_buffer != NULL && connection->admin != NULL)
+  if (connection->engine != NULL && connection->receive_buffer != NULL &&
+      connection->admin != NULL) {
+    connection->fd = fd;
     return connection;
+  }
   if (connection->engine == NULL) free(memory);
   connection_free(connection);
   return NULL;
@@ -51,6 +54,7 @@ static size_t commands_size(const struct ps_core *core) {
 /* Runs in the control thread, once nothing can reach the connection any more. */
 void connection_free(struct connection *connection) {
   struct ps_core *core = connection->reactor->core;
+  if (connection->fd >= 0) close(connection->fd); /* no reactor has taken it over */
   if (connection->commands != NULL) munmap(connection->commands, commands_size(core));
   if (connection->admin != NULL) admin_free(connection);
   free(connection->admin);
@@ -255,6 +259,7 @@ static void retry_held(struct connection *connection) {
   struct ps_engine_event event = connection->held;
   connection->has_held = false;
   start_command(connection, &event);
+  handle_events(connection); /* what came behind it */
 }
 
 void connection_receive(struct connection *connection) {
@@ -335,6 +340,9 @@ void connection_end_commands(struct connection *connection) {
 void connection_close(struct connection *connection) {
   if (connection->state == CONNECTION_CLOSED) return;
   connection->state = CONNECTION_CLOSED;
+  /* A child of this process that has not executed its program yet may share the socket, and then
+   * closing it here does not end the events. */
+  epoll_ctl(connection->reactor->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
   close(connection->fd);
   connection->fd = -1;
   if (link_is_in(&connection->ready)) list_remove(&connection->ready);
@@ -347,7 +355,7 @@ void connection_end(struct connection *connection) {
   connection_close(connection);
 }
 
-/* Nothing is left of it. */
+/* Nothing is left of it. Whoever ended it may still look at it, until the pass is over. */
 void connection_finish(struct connection *connection) {
   struct reactor *reactor = connection->reactor;
   if (connection->state != CONNECTION_CLOSED || connection->orphans > 0) return;
@@ -360,10 +368,9 @@ void connection_finish(struct connection *connection) {
 /* Tell the control plane what has ended: at the end of a pass, when nobody on the stack uses it any
  * more, for the control thread may free it at once. */
 void connections_tell_finished(struct reactor *reactor) {
-  while (!list_is_empty(&reactor->finished)) {
-    struct link *link = reactor->finished.next;
+  for (struct link *link; (link = list_pop(&reactor->finished)) != NULL;) {
     struct connection *connection = CONTAINER(link, struct connection, all);
-    list_remove(link);
+    assert(connection->state == CONNECTION_CLOSED && connection->orphans == 0);
     connection->closed.notice =
         (struct ps_notice){.kind = PS_NOTICE_CLOSED, .connection = connection->id};
     notice_post(reactor->core, &connection->closed);
@@ -397,6 +404,9 @@ void connection_check_time(struct connection *connection, uint64_t handshake_tim
              age_ns > handshake_timeout_ns) {
     reactor->stats.handshake_timeouts++;
     connection_end(connection);
+  } else if (connection->fused_first != NULL &&
+             reactor->now_ns - connection->fused_first->started_ns > handshake_timeout_ns) {
+    break_pair(connection); /* it holds memory for both */
   } else if (connection->state == CONNECTION_OPEN && connection->close_after_output &&
              connection->closing_ns == 0) {
     connection->closing_ns = reactor->now_ns;

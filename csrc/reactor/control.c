@@ -148,7 +148,8 @@ static int call_volume(struct volume *volume, struct message *message) {
 
 static struct volume *free_volume(struct ps_core *core) {
   for (uint32_t i = 0; i < PS_MAX_VOLUMES; i++)
-    if (!core->volumes[i].is_open && !core->volumes[i].is_dead) return &core->volumes[i];
+    if (!core->volumes[i].is_open && !core->volumes[i].is_dead && core->volumes[i].messages == 0)
+      return &core->volumes[i];
   return NULL;
 }
 
@@ -245,6 +246,7 @@ static int volume_task(struct ps_core *core, uint32_t number, enum message_kind 
   message->volume = volume;
   message->flag = abandon;
   message->cookie = cookie;
+  volume->messages++;
   mailbox_post(&volume->reactor->mailbox, message);
   return 0;
 }
@@ -259,12 +261,22 @@ int ps_core_volume_close(struct ps_core *core, uint32_t volume, bool abandon, ui
 
 int ps_core_volume_control(struct ps_core *core, uint32_t number, const char *kind,
                            const char *verb, char *error, size_t error_size) {
+  assert(kind != NULL && verb != NULL && (error != NULL || error_size == 0));
   struct volume *volume = volume_at(core, number);
+  if (error_size > 0) error[0] = '\0';
   if (volume == NULL) {
     snprintf(error, error_size, "there is no volume %u", number);
     return -ENOENT;
   }
-  return ps_media_control(volume->media, kind, verb, error, error_size);
+  struct message *message = message_new(MESSAGE_VOLUME_CONTROL, 0);
+  message->text[0] = kind;
+  message->text[1] = verb;
+  message->error = error;
+  message->error_size = error_size;
+  int result = call_volume(volume, message);
+  if (result == -ENOENT && error_size > 0 && error[0] == '\0')
+    snprintf(error, error_size, "volume %u is closed", number);
+  return result;
 }
 
 int ps_core_volume_get_stats(struct ps_core *core, uint32_t number, struct ps_volume_stats *stats) {
@@ -314,9 +326,11 @@ void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats) {
       ((uint64_t *)stats)[field] += ((const uint64_t *)&part)[field];
   }
   stats->connections = core->connection_count;
+  core_lock(core);
   stats->transfers_in_use = core->transfers;
+  core_unlock(core);
   stats->connections_refused = core->connections_refused;
-  stats->notices_lost = core->notices_lost;
+  stats->notices_lost = notice_lost(core);
 }
 
 void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats) {

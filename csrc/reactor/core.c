@@ -153,6 +153,8 @@ static int make_reactor(struct ps_core *core, uint32_t number) {
   list_init(&reactor->output);
   list_init(&reactor->starved);
   list_init(&reactor->tasks);
+  list_init(&reactor->finished);
+  list_init(&reactor->serving);
   reactor->by_index = calloc(core->config.max_connections, sizeof(struct connection *));
   reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   if (reactor->by_index == NULL) return -ENOMEM;
@@ -221,6 +223,9 @@ int ps_core_start(struct ps_core *core) {
 void ps_core_stop(struct ps_core *core) {
   assert(core != NULL);
   if (!core->is_started) return;
+  uint32_t threads = 0;
+  for (uint32_t i = 0; i < core->config.reactor_count; i++) threads += core->reactors[i].has_thread;
+  if (threads > 0) pthread_barrier_init(&core->connections_are_gone, NULL, threads);
   for (uint32_t i = 0; i < core->config.reactor_count; i++) {
     struct message *message = calloc(1, sizeof *message);
     if (message == NULL) abort();
@@ -229,6 +234,7 @@ void ps_core_stop(struct ps_core *core) {
   }
   for (uint32_t i = 0; i < core->config.reactor_count; i++)
     if (core->reactors[i].has_thread) pthread_join(core->reactors[i].thread, NULL);
+  if (threads > 0) pthread_barrier_destroy(&core->connections_are_gone);
   core->is_started = false;
 }
 
@@ -241,15 +247,9 @@ static void free_reactor(struct reactor *reactor) {
 
 /* Connections that nobody was told about any more. */
 static void free_connections(struct ps_core *core) {
-  notice_release(core);
+  notice_end(core);
   for (uint32_t i = 0; core->connections != NULL && i < core->config.max_connections; i++)
     if (core->connections[i] != NULL) connection_free(core->connections[i]);
-  while (!list_is_empty(&core->notices)) {
-    struct link *link = core->notices.next;
-    list_remove(link);
-    struct notice_node *node = CONTAINER(link, struct notice_node, link);
-    if (node->is_allocated) free(node);
-  }
 }
 
 void ps_core_free(struct ps_core *core) {
@@ -260,7 +260,7 @@ void ps_core_free(struct ps_core *core) {
   free_connections(core);
   for (uint32_t i = 0; core->maps != NULL && i < PS_MAX_SUBSYSTEMS; i++) free(core->maps[i].slots);
   if (core->tier != NULL) ps_tier_free(core->tier);
-  if (core->frames != NULL) munmap(core->frames, core->frames_size);
+  if (core->frames != NULL && !core->keeps_frames) munmap(core->frames, core->frames_size);
   if (core->wake_fd >= 0) close(core->wake_fd);
   free(core->ops);
   free(core->volumes);

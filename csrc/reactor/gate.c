@@ -49,11 +49,8 @@ bool gate_enter(struct command *command, bool exclusive) {
 }
 
 static void wake_gated(struct reactor *reactor, struct volume *volume) {
-  while (!list_is_empty(&volume->gated)) {
-    struct link *link = volume->gated.next;
-    list_remove(link);
+  for (struct link *link; (link = list_pop(&volume->gated)) != NULL;)
     wake_task(reactor, &CONTAINER(link, struct command, active)->task);
-  }
 }
 
 void gate_leave(struct command *command) {

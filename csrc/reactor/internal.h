@@ -13,6 +13,7 @@
 
 #include "core.h"
 #include "engine.h"
+#include "list.h"
 #include "media.h"
 #include "nvme.h"
 #include "scheduler.h"
@@ -33,28 +34,6 @@ struct task;
 struct reactor;
 struct connection;
 struct volume;
-
-/* ---- lists ---- */
-
-struct link {
-  struct link *next, *previous;
-};
-
-static inline void list_init(struct link *list) { list->next = list->previous = list; }
-static inline bool list_is_empty(const struct link *list) { return list->next == list; }
-static inline bool link_is_in(const struct link *link) { return link->next != NULL; }
-static inline void list_append(struct link *list, struct link *link) {
-  link->previous = list->previous;
-  link->next = list;
-  list->previous->next = link;
-  list->previous = link;
-}
-static inline void list_remove(struct link *link) {
-  link->previous->next = link->next;
-  link->next->previous = link->previous;
-  link->next = link->previous = NULL;
-}
-#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 
 /* ---- tasks: what the tier or a gate may wake ---- */
 
@@ -84,6 +63,7 @@ enum message_kind {
   MESSAGE_CLOSE,
   MESSAGE_VOLUME_START,
   MESSAGE_VOLUME_RESIZE,
+  MESSAGE_VOLUME_CONTROL,
   MESSAGE_VOLUME_FLUSH,
   MESSAGE_VOLUME_CLOSE,
   MESSAGE_STATS,
@@ -106,6 +86,9 @@ struct message {
   struct connection *opened;   /* ADOPT */
   struct ps_core_stats *stats; /* STATS: where to */
   struct ps_queue_config queue;
+  const char *text[2]; /* CONTROL: kind and verb */
+  char *error;         /* CONTROL: where to say why not */
+  size_t error_size;
   struct reply *reply;
   uint32_t length;
   uint8_t data[];
@@ -134,6 +117,7 @@ struct media_op {
   struct task *owner; /* a command's own operation (zero), or NULL: the tier's */
   struct media_op *next;
   uint32_t ticket;
+  bool is_submitted; /* the medium has it */
 };
 
 struct volume {
@@ -149,6 +133,7 @@ struct volume {
   bool write_through, read_only, is_started;
   /* Set by the control thread, cleared by the owner. A dead one is never used again. */
   _Atomic bool is_open, is_dead;
+  _Atomic uint32_t messages; /* to the owner that it has not seen: so long it is not used again */
   struct media_op *incoming; /* from other reactors, a stack */
 
   /* The gate: commands on ranges, and the one that wants its range alone. */
@@ -255,8 +240,9 @@ struct connection {
   uint32_t orphans;
   struct ps_engine_event held; /* the COMMAND whose in-capsule data has no room yet */
   bool has_held;
-  struct command *fused_first;
-  uint32_t shared; /* frames of the tier's budget that its commands hold */
+  struct command *fused_first; /* waits for its second */
+  bool fused_failed;           /* the command before was a first that has failed already */
+  uint32_t shared;             /* frames of the tier's budget that its commands hold */
   struct link share_waiters;
   uint64_t moved_before; /* bytes both ways at the last look, once a second */
   uint32_t slow_seconds;
@@ -282,6 +268,7 @@ struct reactor {
   uint64_t now_ns;
   struct mailbox mailbox;
   struct link connections, finished, ready, output, starved;
+  struct link serving;                    /* what a pass found of ready, tasks or output */
   struct link tasks;                      /* woken, of this reactor */
   struct connection **by_index;           /* max_connections */
   struct volume *volumes[PS_MAX_VOLUMES]; /* that it owns */
@@ -290,6 +277,7 @@ struct reactor {
   bool tier_changed;              /* actions or wakes may wait in the tier */
   struct media_op *_Atomic ended; /* media operations that ended, from any thread */
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
+  bool must_wake_control;         /* a notice was posted */
   struct ps_core_stats stats;
   struct iovec iov[SEND_IOVECS];
 };
@@ -297,13 +285,15 @@ struct reactor {
 struct ps_core {
   struct ps_core_config config;
   struct reactor *reactors;
-  bool is_started;
+  pthread_barrier_t connections_are_gone; /* of all reactors, when they stop */
 
   pthread_mutex_t lock; /* tier, volumes, maps, media_op pool */
   struct ps_tier *tier;
   uint8_t *frames;
   size_t frames_size;
   uint32_t frame_count;
+  bool keeps_frames; /* an abandoned medium may still use them */
+  bool is_started;
   struct volume *volumes; /* PS_MAX_VOLUMES */
   struct namespace_map *maps;
   struct media_op *ops;
@@ -359,7 +349,10 @@ void notice_init(struct ps_core *core);
 void notice_post(struct ps_core *core, struct notice_node *node);
 void notice_send(struct ps_core *core, const struct ps_notice *notice);
 void notice_io_error(struct ps_core *core, const struct ps_notice *notice);
+void notice_wake(struct ps_core *core);
+uint64_t notice_lost(struct ps_core *core);
 void notice_release(struct ps_core *core);
+void notice_end(struct ps_core *core);
 
 /* mailbox.c */
 int mailbox_init(struct mailbox *mailbox);
@@ -388,15 +381,18 @@ void signal_others(struct reactor *reactor);
 void volume_start_ops(struct reactor *reactor, struct volume *volume);
 void volume_take_incoming(struct reactor *reactor, struct volume *volume);
 void media_ended(struct reactor *reactor);
+void op_cancel(struct reactor *reactor, struct media_op *op);
 bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length);
 
 /* volume.c */
 int volume_start(struct reactor *reactor, struct volume *volume);
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size);
+int volume_control(struct volume *volume, const struct message *message);
 uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond);
 void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
-void volume_retry_closing(struct reactor *reactor);
+void volume_retry(struct reactor *reactor);
+void volume_bury(struct reactor *reactor);
 void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
 struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
 

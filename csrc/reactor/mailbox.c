@@ -20,11 +20,8 @@ int mailbox_init(struct mailbox *mailbox) {
 
 void mailbox_end(struct mailbox *mailbox) {
   assert(mailbox != NULL && mailbox->event_fd >= 0);
-  while (!list_is_empty(&mailbox->messages)) {
-    struct message *message = CONTAINER(mailbox->messages.next, struct message, link);
-    list_remove(&message->link);
-    free(message);
-  }
+  for (struct link *link; (link = list_pop(&mailbox->messages)) != NULL;)
+    free(CONTAINER(link, struct message, link));
   close(mailbox->event_fd);
   pthread_mutex_destroy(&mailbox->lock);
 }
@@ -93,16 +90,11 @@ void mailbox_drain(struct reactor *reactor) {
     task->is_posted = false;
     task_ready(reactor, task);
   }
-  while (!list_is_empty(&mailbox->messages)) {
-    struct link *link = mailbox->messages.next;
-    list_remove(link);
-    list_append(&messages, link);
-  }
+  list_move(&messages, &mailbox->messages);
   mailbox->is_signalled = false;
   pthread_mutex_unlock(&mailbox->lock);
-  while (!list_is_empty(&messages)) {
-    struct message *message = CONTAINER(messages.next, struct message, link);
-    list_remove(&message->link);
+  for (struct link *link; (link = list_pop(&messages)) != NULL;) {
+    struct message *message = CONTAINER(link, struct message, link);
     message_handle(reactor, message);
     free(message);
   }

@@ -75,9 +75,13 @@ void message_handle(struct reactor *reactor, struct message *message) {
     case MESSAGE_VOLUME_RESIZE:
       reply(message, volume_resize(reactor, message->volume, message->size));
       break;
+    case MESSAGE_VOLUME_CONTROL:
+      reply(message, volume_control(message->volume, message));
+      break;
     case MESSAGE_VOLUME_FLUSH:
     case MESSAGE_VOLUME_CLOSE:
       volume_task_start(reactor, message);
+      message->volume->messages--;
       break;
     case MESSAGE_ABORT:
       abort_command(reactor, find(reactor, message->connection), message);

@@ -12,11 +12,20 @@ void notice_init(struct ps_core *core) {
   list_init(&core->consumed);
 }
 
-static void wake_control(struct ps_core *core) {
+void notice_wake(struct ps_core *core) {
   const uint64_t one = 1;
   /* A full counter is readable all the same, so a failed write loses nothing. */
   ssize_t ignored = write(core->wake_fd, &one, sizeof one);
   (void)ignored;
+}
+
+/* A reactor may hold the core's lock: it wakes at the end of its pass (signal_others). */
+static void wake_control(struct ps_core *core) {
+  struct reactor *reactor = reactor_current();
+  if (reactor != NULL)
+    reactor->must_wake_control = true;
+  else
+    notice_wake(core);
 }
 
 /* The node belongs to the queue until the control thread took it. */
@@ -60,15 +69,26 @@ void notice_io_error(struct ps_core *core, const struct ps_notice *notice) {
  * data of a COMMAND whose connection was reported CLOSED right after it. */
 void notice_release(struct ps_core *core) {
   assert(core != NULL);
-  while (!list_is_empty(&core->consumed)) {
-    struct link *link = core->consumed.next;
-    list_remove(link);
+  for (struct link *link; (link = list_pop(&core->consumed)) != NULL;) {
     struct notice_node *node = CONTAINER(link, struct notice_node, link);
     if (node->is_allocated)
       free(node);
     else
       connection_free(CONTAINER(node, struct connection, closed));
   }
+}
+
+/* Notices that nobody will read: those that stand in connections go before these do. */
+void notice_end(struct ps_core *core) {
+  assert(core != NULL);
+  notice_release(core);
+  struct link *end = &core->notices;
+  for (struct link *link = end->next, *next; link != end; link = next) {
+    next = link->next;
+    struct notice_node *node = CONTAINER(link, struct notice_node, link);
+    if (node->is_allocated) free(node);
+  }
+  list_init(end);
 }
 
 /* Take one notice; true when there was one. */
@@ -109,8 +129,16 @@ int ps_core_notices(struct ps_core *core, struct ps_notice *notices, int most) {
   notice_release(core);
   int taken = 0;
   while (taken < most && take(core, &notices[taken])) taken++;
-  if (taken == most) wake_control(core);
+  if (taken == most) notice_wake(core);
   return taken;
+}
+
+uint64_t notice_lost(struct ps_core *core) {
+  assert(core != NULL);
+  pthread_mutex_lock(&core->notice_lock);
+  uint64_t lost = core->notices_lost;
+  pthread_mutex_unlock(&core->notice_lock);
+  return lost;
 }
 
 int ps_core_wake_fd(struct ps_core *core) {

@@ -8,9 +8,38 @@
 
 #include "internal.h"
 
+static void op_free(struct ps_core *core, struct media_op *op) {
+  op->owner = NULL;
+  op->is_submitted = false;
+  op->volume = NULL;
+  op->next = core->free_ops;
+  core->free_ops = op;
+}
+
+/* Tell the tier, or the command that owns it, that an operation has ended. The lock is held. */
+static void op_end(struct reactor *reactor, struct media_op *op, int32_t error) {
+  struct ps_core *core = reactor->core;
+  if (op->owner == NULL)
+    ps_tier_complete(core->tier, reactor->now_ns, op->ticket, error);
+  else
+    command_media_ended(reactor, CONTAINER(op->owner, struct command, task), error);
+  op_free(core, op);
+}
+
+/* Its medium is gone. */
+void op_cancel(struct reactor *reactor, struct media_op *op) {
+  assert(op->volume->is_dead || !op->volume->is_started);
+  reactor->tier_changed = true;
+  op_end(reactor, op, ENODEV);
+}
+
 /* Hand `op` to the owner of its medium. The lock is held. */
 static void route_op(struct reactor *reactor, struct media_op *op) {
   struct volume *volume = op->volume;
+  if (volume->is_dead || !volume->is_started) {
+    op_cancel(reactor, op);
+    return;
+  }
   volume->stats.media_in_flight++;
   if (volume->reactor == reactor) {
     ps_sched_push(volume->sched, reactor->now_ns, &op->item);
@@ -38,13 +67,6 @@ static struct media_op *op_take(struct ps_core *core) {
   struct media_op *op = core->free_ops;
   if (op != NULL) core->free_ops = op->next;
   return op;
-}
-
-static void op_free(struct ps_core *core, struct media_op *op) {
-  op->owner = NULL;
-  op->volume = NULL;
-  op->next = core->free_ops;
-  core->free_ops = op;
 }
 
 static void op_ended(struct ps_media_request *request) {
@@ -112,8 +134,12 @@ void pump(struct reactor *reactor) {
   signal_others(reactor);
 }
 
-/* The mailboxes of reactors that were given something while the lock was held. */
+/* The reactors, and the control thread, that were given something while the lock was held. */
 void signal_others(struct reactor *reactor) {
+  if (reactor->must_wake_control) {
+    reactor->must_wake_control = false;
+    notice_wake(reactor->core);
+  }
   while (reactor->must_signal != 0) {
     uint32_t number = (uint32_t)__builtin_ctzll(reactor->must_signal);
     reactor->must_signal &= reactor->must_signal - 1;
@@ -144,7 +170,9 @@ void volume_start_ops(struct reactor *reactor, struct volume *volume) {
   struct ps_sched_item *item;
   bool any = false;
   while ((item = ps_sched_pop(volume->sched, reactor->now_ns)) != NULL) {
-    ps_media_submit(volume->media, &CONTAINER(item, struct media_op, item)->request);
+    struct media_op *op = CONTAINER(item, struct media_op, item);
+    op->is_submitted = true;
+    ps_media_submit(volume->media, &op->request);
     any = true;
   }
   if (any) ps_media_kick(volume->media);
@@ -175,20 +203,13 @@ static void note_health(struct volume *volume, const struct media_op *op) {
                   .kind = PS_NOTICE_VOLUME_HEALTH, .volume = volume->number, .result = error});
 }
 
-/* Tell the tier, or the command that owns it, that a media operation has ended. */
 static void conclude(struct reactor *reactor, struct media_op *op) {
-  struct ps_core *core = reactor->core;
   struct volume *volume = op->volume;
-  int32_t error = op->request.error;
   ps_sched_done(volume->sched, reactor->now_ns, &op->item);
   volume->stats.media_in_flight--;
   count(volume, op);
   note_health(volume, op);
-  if (op->owner == NULL)
-    ps_tier_complete(core->tier, reactor->now_ns, op->ticket, error);
-  else
-    command_media_ended(reactor, CONTAINER(op->owner, struct command, task), error);
-  op_free(core, op);
+  op_end(reactor, op, op->request.error);
 }
 
 void media_ended(struct reactor *reactor) {
@@ -203,7 +224,6 @@ void media_ended(struct reactor *reactor) {
   }
   core_unlock(core);
   reactor->tier_changed = true;
-  volume_retry_closing(reactor);
 }
 
 /* A command's own operation on its medium. False when no operation is free (try again later).

@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-enum { EVENTS = 128, SECOND_NS = 1000000000 };
+enum { EVENTS = 128, SECOND_NS = 1000000000, MOMENT_NS = 1000000 };
 
 /* What an epoll tag points at, in its low bits (all are at least 8-aligned). */
 enum { TAG_CONNECTION = 0, TAG_MAILBOX = 1, TAG_VOLUME = 2, TAG_MASK = 7 };
@@ -40,7 +40,7 @@ void task_ready(struct reactor *reactor, struct task *task) {
 
 static bool has_work(const struct reactor *reactor) {
   return !list_is_empty(&reactor->ready) || !list_is_empty(&reactor->tasks) ||
-         reactor->tier_changed || reactor->ended != NULL;
+         reactor->tier_changed || reactor->ended != NULL || reactor->must_signal != 0;
 }
 
 /* When the reactor has something to do although nothing happens. */
@@ -56,8 +56,8 @@ static uint64_t next_time(struct reactor *reactor) {
     core_unlock(reactor->core);
     if (time < next) next = time;
   }
-  if (!list_is_empty(&reactor->starved) && reactor->now_ns + 1000000 < next)
-    next = reactor->now_ns + 1000000;
+  if (!list_is_empty(&reactor->starved) && reactor->now_ns + MOMENT_NS < next)
+    next = reactor->now_ns + MOMENT_NS;
   return next;
 }
 
@@ -106,16 +106,8 @@ static void wait_for_work(struct reactor *reactor) {
 }
 
 static void serve_connections(struct reactor *reactor) {
-  struct link ready;
-  list_init(&ready);
-  while (!list_is_empty(&reactor->ready)) {
-    struct link *link = reactor->ready.next;
-    list_remove(link);
-    list_append(&ready, link);
-  }
-  while (!list_is_empty(&ready)) {
-    struct link *link = ready.next;
-    list_remove(link);
+  list_move(&reactor->serving, &reactor->ready);
+  for (struct link *link; (link = list_pop(&reactor->serving)) != NULL;) {
     connection_receive(CONTAINER(link, struct connection, ready));
   }
 }
@@ -127,36 +119,21 @@ static void serve_media(struct reactor *reactor) {
     ps_media_poll(volume->media, reactor->now_ns);
   }
   media_ended(reactor);
+  volume_retry(reactor);
 }
 
 /* Run what was woken; what these wake in turn waits for the next pass. */
 static void run_tasks(struct reactor *reactor) {
-  struct link tasks;
-  list_init(&tasks);
-  while (!list_is_empty(&reactor->tasks)) {
-    struct link *link = reactor->tasks.next;
-    list_remove(link);
-    list_append(&tasks, link);
-  }
-  while (!list_is_empty(&tasks)) {
-    struct link *link = tasks.next;
-    list_remove(link);
+  list_move(&reactor->serving, &reactor->tasks);
+  for (struct link *link; (link = list_pop(&reactor->serving)) != NULL;) {
     struct task *task = CONTAINER(link, struct task, ready);
     task->run(reactor, task);
   }
 }
 
 static void send_outputs(struct reactor *reactor) {
-  struct link output;
-  list_init(&output);
-  while (!list_is_empty(&reactor->output)) {
-    struct link *link = reactor->output.next;
-    list_remove(link);
-    list_append(&output, link);
-  }
-  while (!list_is_empty(&output)) {
-    struct link *link = output.next;
-    list_remove(link);
+  list_move(&reactor->serving, &reactor->output);
+  for (struct link *link; (link = list_pop(&reactor->serving)) != NULL;) {
     connection_send(CONTAINER(link, struct connection, output));
   }
 }
@@ -172,16 +149,13 @@ static void look_after(struct reactor *reactor) {
     share_check(connection, is_short);
     connection_check_time(connection, limit);
   }
-  volume_retry_closing(reactor);
+  volume_bury(reactor);
   reactor->next_second_ns = reactor->now_ns + SECOND_NS;
 }
 
 static void retry_starved(struct reactor *reactor) {
-  while (!list_is_empty(&reactor->starved)) {
-    struct link *link = reactor->starved.next;
-    list_remove(link);
+  for (struct link *link; (link = list_pop(&reactor->starved)) != NULL;)
     connection_resume(CONTAINER(link, struct connection, starved));
-  }
 }
 
 static void pass(struct reactor *reactor) {
@@ -195,6 +169,7 @@ static void pass(struct reactor *reactor) {
   send_outputs(reactor);
   if (reactor->now_ns >= reactor->next_second_ns) look_after(reactor);
   connections_tell_finished(reactor);
+  signal_others(reactor);
 }
 
 static _Thread_local struct reactor *current;
@@ -218,6 +193,9 @@ void *reactor_main(void *argument) {
   while (!list_is_empty(&reactor->connections))
     connection_abandon(CONTAINER(reactor->connections.next, struct connection, all));
   connections_tell_finished(reactor);
+  /* No host is told of errors that only the end of a medium makes. */
+  pthread_barrier_wait(&reactor->core->connections_are_gone);
   while (reactor->volume_count > 0) volume_abandon(reactor, reactor->volumes[0]);
+  signal_others(reactor);
   return NULL;
 }

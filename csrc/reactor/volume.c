@@ -22,18 +22,23 @@ struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_
   return slot->volume;
 }
 
-static void say_unmapped(struct ps_core *core, struct namespace_slot *slot) {
-  slot->volume = NULL;
-  slot->is_unmapping = false;
+static void say_unmapped(struct ps_core *core, uint32_t cookie) {
+  notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = cookie});
+}
+
+static void clear_slot(struct ps_core *core, struct namespace_slot *slot) {
   assert(core->removals > 0);
   core->removals--;
-  notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = slot->cookie});
+  slot->volume = NULL;
+  slot->is_unmapping = false;
 }
 
 void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
   struct namespace_slot *slot = slot_of(core, subsystem, nsid);
   assert(slot != NULL && slot->users > 0);
-  if (--slot->users == 0 && slot->is_unmapping) say_unmapped(core, slot);
+  if (--slot->users > 0 || !slot->is_unmapping) return;
+  clear_slot(core, slot);
+  say_unmapped(core, slot->cookie);
 }
 
 int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t number) {
@@ -56,28 +61,38 @@ int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_
 
 int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t cookie) {
   assert(core != NULL);
-  int result = 0;
+  bool found = false, is_unused = false;
   core_lock(core);
   struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  if (slot == NULL || slot->volume == NULL || slot->is_unmapping) {
-    result = -ENOENT;
-  } else {
+  if (slot != NULL && slot->volume != NULL && !slot->is_unmapping) {
+    found = true;
+    is_unused = slot->users == 0;
     slot->is_unmapping = true;
     slot->cookie = cookie;
     core->removals++;
-    if (slot->users == 0) say_unmapped(core, slot);
+    if (is_unused) clear_slot(core, slot);
   }
   core_unlock(core);
-  return result;
+  if (is_unused) say_unmapped(core, cookie);
+  return found ? 0 : -ENOENT;
 }
 
 /* ---- in the owner's thread ---- */
+
+/* What the medium says of itself now. */
+static void take_limits(struct volume *volume) {
+  struct ps_media_limits limits;
+  ps_media_get_limits(volume->media, &limits);
+  core_lock(volume->core);
+  volume->limits = limits;
+  core_unlock(volume->core);
+}
 
 int volume_start(struct reactor *reactor, struct volume *volume) {
   assert(volume->reactor == reactor && !volume->is_started);
   int error = ps_media_start(volume->media);
   if (error != 0) return error > 0 ? -error : error;
-  ps_media_get_limits(volume->media, &volume->limits);
+  take_limits(volume);
   int fd = ps_media_wait_fd(volume->media);
   if (fd >= 0 && (error = volume_watch(reactor, volume, fd)) != 0) return error;
   volume->is_started = true;
@@ -117,13 +132,14 @@ static int cut(struct ps_core *core, struct volume *volume, uint64_t size) {
 
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size) {
   struct ps_core *core = reactor->core;
-  assert(volume->reactor == reactor && volume->is_started);
+  assert(volume->reactor == reactor);
+  if (!volume->is_started) return -ENOENT;
   int error = 0;
   if (size != 0 && size < volume->limits.size) error = cut(core, volume, size);
   reactor->tier_changed = true;
   if (error != 0) return error;
   error = ps_media_resize(volume->media, size);
-  if (error == 0) ps_media_get_limits(volume->media, &volume->limits);
+  if (error == 0) take_limits(volume);
   core_lock(core);
   int tier_error = set_size(core, volume, volume->limits.size);
   core_unlock(core);
@@ -131,30 +147,83 @@ int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size)
   return error > 0 ? -error : error;
 }
 
+int volume_control(struct volume *volume, const struct message *message) {
+  if (!volume->is_started) return -ENOENT;
+  return ps_media_control(volume->media, message->text[0], message->text[1], message->error,
+                          message->error_size);
+}
+
+/* The operations of an abandoned volume end here. The kernel may still use the frames of those that
+ * the medium has: nobody gets these any more. */
+static void abandon_ops(struct reactor *reactor, struct volume *volume) {
+  struct ps_core *core = reactor->core;
+  core_lock(core);
+  ps_tier_volume_resize(core->tier, volume->number, 0);
+  volume->size = 0;
+  volume->incoming = NULL;
+  for (uint32_t i = 0; i < MEDIA_OPS; i++) {
+    struct media_op *op = &core->ops[i];
+    if (op->volume != volume) continue;
+    if (op->is_submitted && op->request.buffer != NULL) {
+      size_t inside = (size_t)(op->request.buffer - core->frames);
+      ps_tier_reference(core->tier, (uint32_t)(inside / core->config.slot_size));
+      core->keeps_frames = true;
+    }
+    op_cancel(reactor, op);
+  }
+  core_unlock(core);
+  reactor->tier_changed = true;
+}
+
 /* The medium is closed and the volume's number free again. */
 static void close_volume(struct reactor *reactor, struct volume *volume, bool abandon) {
   struct ps_core *core = reactor->core;
   uint32_t at = 0;
   while (at < reactor->volume_count && reactor->volumes[at] != volume) at++;
-  if (at < reactor->volume_count) reactor->volumes[at] = reactor->volumes[--reactor->volume_count];
+  assert(at < reactor->volume_count);
+  reactor->volumes[at] = reactor->volumes[--reactor->volume_count];
+  media_ended(reactor);
+  core_lock(core);
+  volume->is_dead = abandon;
+  core_unlock(core);
   ps_media_close(volume->media, abandon);
+  if (abandon) abandon_ops(reactor, volume);
   ps_sched_free(volume->sched);
   core_lock(core);
   volume->media = NULL;
   volume->sched = NULL;
   volume->is_started = false;
-  /* An abandoned volume may have operations that never end: its number is not used again. Said
-   * before it is closed: whoever opens one takes no lock to find a free number. */
-  volume->is_dead = abandon;
+  /* Said before it is closed: whoever opens one takes no lock to find a free number. What somebody
+   * still reads from or sends keeps the number from being used again. */
+  if (abandon) volume->is_dead = ps_tier_volume_remove(core->tier, volume->number) != 0;
   volume->is_open = false;
   core_unlock(core);
 }
 
+/* The task that runs waits for nothing any more. */
+static void forget_task(struct reactor *reactor, struct volume *volume) {
+  struct volume_task *task = volume->task;
+  if (task == NULL) return;
+  core_lock(reactor->core);
+  ps_tier_forget(reactor->core->tier, &task->task.waiter);
+  core_unlock(reactor->core);
+  if (link_is_in(&task->task.ready)) list_remove(&task->task.ready);
+  mailbox_forget(&reactor->mailbox, &task->task);
+}
+
+/* At the reactor's end. A medium that has nothing under way is closed like any other. */
 void volume_abandon(struct reactor *reactor, struct volume *volume) {
   assert(volume->reactor == reactor);
-  free(volume->task);
-  volume->task = NULL;
-  close_volume(reactor, volume, true);
+  forget_task(reactor, volume);
+  while (volume->task != NULL) {
+    struct volume_task *task = volume->task;
+    volume->task = task->next;
+    free(task);
+  }
+  core_lock(reactor->core);
+  bool is_busy = volume_work(reactor->core, volume, 0) > 0;
+  core_unlock(reactor->core);
+  close_volume(reactor, volume, is_busy);
 }
 
 /* ---- flush and close ---- */
@@ -194,6 +263,12 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   count_removal(core, task, error == -EBUSY && !task->abandon);
   core_unlock(core);
   if (error == -EBUSY && !task->abandon) return;
+  while (task->next != NULL) {
+    struct volume_task *behind = task->next;
+    task_end(reactor, behind, ENODEV);
+    task->next = behind->next;
+    free(behind);
+  }
   volume->task = NULL;
   close_volume(reactor, volume, task->abandon && error != 0);
   free(task);
@@ -242,13 +317,9 @@ static void task_run(struct reactor *reactor, struct task *base) {
 
 /* A close that abandons does not wait for what is before it. */
 static void abandon_tasks(struct reactor *reactor, struct volume *volume) {
-  core_lock(reactor->core);
-  if (volume->task != NULL) ps_tier_forget(reactor->core->tier, &volume->task->task.waiter);
-  core_unlock(reactor->core);
+  forget_task(reactor, volume);
   while (volume->task != NULL) {
     struct volume_task *task = volume->task;
-    if (link_is_in(&task->task.ready)) list_remove(&task->task.ready);
-    mailbox_forget(&reactor->mailbox, &task->task);
     core_lock(reactor->core);
     count_removal(reactor->core, task, false);
     core_unlock(reactor->core);
@@ -269,6 +340,11 @@ void volume_task_start(struct reactor *reactor, struct message *message) {
   task->abandon = message->flag != 0;
   task->task.run = task_run;
   task->task.waiter.owner = reactor->number;
+  if (!volume->is_started) {
+    task_end(reactor, task, ENODEV);
+    free(task);
+    return;
+  }
   if (task->abandon) abandon_tasks(reactor, volume);
   struct volume_task **place = &volume->task;
   while (*place != NULL) place = &(*place)->next;
@@ -276,8 +352,23 @@ void volume_task_start(struct reactor *reactor, struct message *message) {
   if (volume->task == task) task_ready(reactor, &task->task);
 }
 
+/* Dead volumes leave the tier once nobody reads, sends or clears anything of them any more; then
+ * their numbers are free. */
+void volume_bury(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  for (uint32_t i = 0; i < PS_MAX_VOLUMES; i++) {
+    struct volume *volume = &core->volumes[i];
+    if (!volume->is_dead) continue;
+    core_lock(core);
+    bool is_mine = volume->is_dead && !volume->is_open && volume->reactor == reactor;
+    if (is_mine && ps_tier_volume_remove(core->tier, i) == 0) volume->is_dead = false;
+    core_unlock(core);
+  }
+  reactor->tier_changed = true;
+}
+
 /* Closes that wait for media work to end are tried again each pass. */
-void volume_retry_closing(struct reactor *reactor) {
+void volume_retry(struct reactor *reactor) {
   for (uint32_t i = 0; i < reactor->volume_count; i++) {
     struct volume_task *task = reactor->volumes[i]->task;
     if (task != NULL && task->is_close && task->is_flushed) task_ready(reactor, &task->task);

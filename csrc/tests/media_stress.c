@@ -5,6 +5,7 @@
  *
  * Prints the seed; exit status 1 and a line to standard error on the first difference. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -280,9 +281,11 @@ int main(int argc, char **argv) {
   if (mkdtemp(folder) == NULL) return 2;
   snprintf(path, sizeof path, "%s/medium", folder);
   atexit(remove_files);
-  FILE *file = fopen(path, "w");
-  if (file == NULL || ftruncate(fileno(file), (off_t)BLOCKS * BLOCK) != 0) return 2;
-  fclose(file);
+  int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return 2;
+  int result = ftruncate(file, (off_t)BLOCKS * BLOCK);
+  close(file);
+  if (result != 0) return 2;
   for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++) {
     chain = &chains[i];
     run_chain();

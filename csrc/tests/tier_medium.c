@@ -58,7 +58,7 @@ static uint32_t block_count(const struct medium *medium, const struct flying *fl
 }
 
 static void log_block(struct medium *medium, uint32_t block, uint32_t data, bool is_clear) {
-  if (medium->log_length == MEDIUM_LOG) model_fail("the model's log is full", block, data);
+  if (medium->log_length >= MEDIUM_LOG) model_fail("the model's log is full", block, data);
   medium->log[medium->log_length++] =
       (struct medium_entry){.block = block, .data = data, .is_clear = is_clear};
 }

@@ -68,6 +68,6 @@ void medium_resize(struct medium *medium, uint64_t size);
 void medium_settle(struct medium *medium, const struct flying *flying, uint32_t count,
                    uint32_t volume);
 
-void model_fail(const char *what, uint64_t a, uint64_t b);
+_Noreturn void model_fail(const char *what, uint64_t a, uint64_t b);
 
 #endif

@@ -114,7 +114,8 @@ static void resize(void) {
   if (medium->is_shrinking) return;
   uint64_t size = (uint64_t)below(12 * SLOT / block) * block;
   int result = ps_tier_volume_resize(model.tier, volume, size);
-  if (result == -EBUSY && has_fence(volume)) return;
+  /* Somebody clears, or reads what it would cut. */
+  if (result == -EBUSY && (has_fence(volume) || size < medium->size)) return;
   if (result != 0) model_fail("resize failed", size, 0);
   medium_resize(medium, size);
   model.sizes[volume] = size;

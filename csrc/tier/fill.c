@@ -80,6 +80,28 @@ static uint32_t unsettled(struct ps_tier *tier, const struct extent *extent, uin
   return NONE;
 }
 
+/* Whether some of the units were dropped while somebody read them who still does. */
+static bool is_exposed(const struct ps_tier *tier, const struct extent *extent, uint16_t units) {
+  if (extent->frame == NONE || (extent->exposed & units) == 0) return false;
+  return tier->frames[extent->frame].references > 1;
+}
+
+/* The extent goes on in another frame, with what it has; who reads the old one keeps that. */
+static bool move_out(struct ps_tier *tier, uint32_t index, struct ps_tier_waiter *waiter) {
+  uint32_t frame = tier_get_frame(tier, waiter);
+  if (frame == NONE) return false;
+  const struct extent *extent = &tier->extents[index];
+  uint32_t unit = volume_of(tier, extent)->unit_size;
+  for (uint16_t rest = extent->valid; rest != 0;) {
+    uint16_t run = lowest_run(rest);
+    uint32_t start = first_unit(run) * unit;
+    tier_copy(tier, frame, extent->frame, start, start + unit_count(run) * unit);
+    rest = (uint16_t)(rest & ~run);
+  }
+  tier_set_frame(tier, index, frame);
+  return true;
+}
+
 bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, uint16_t tenant,
                bool once, struct ps_tier_waiter *waiter) {
   uint32_t index = tier_find(tier, span->volume, span->number);
@@ -93,6 +115,7 @@ bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, ui
       if (waiter != NULL) tier_wait(tier, waiter, WAIT_FILL, op);
       return false;
     }
+    if (is_exposed(tier, extent, missing) && !move_out(tier, index, waiter)) return false;
   }
   if (missing != 0 && (index == NONE || tier->extents[index].frame == NONE)) {
     uint32_t frame = tier_get_frame(tier, waiter);
@@ -255,7 +278,7 @@ bool ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uin
   if (index != NONE) {
     struct extent *extent = &tier->extents[index];
     missing = (uint16_t)(missing & ~extent->valid & ~extent->fill);
-    if (unsettled(tier, extent, missing) != NONE) return false;
+    if (unsettled(tier, extent, missing) != NONE || is_exposed(tier, extent, missing)) return false;
   }
   if (missing == 0) return true;
   if (index == NONE || tier->extents[index].frame == NONE) {

@@ -75,6 +75,7 @@ void tier_set_frame(struct ps_tier *tier, uint32_t index, uint32_t frame) {
     tier_unhold(tier, old);
   }
   extent->frame = frame;
+  extent->exposed = 0;
   if (frame == NONE) return;
   assert(tier->frames[frame].references > 0); /* the caller's reference becomes the index's */
   tier->frames[frame].extent = index;
@@ -219,6 +220,8 @@ void tier_forget_units(struct ps_tier *tier, uint32_t index, uint16_t units) {
   struct extent *extent = &tier->extents[index];
   uint16_t keep = (uint16_t)~units;
   tier_cancel_fills(tier, index, units);
+  if (extent->frame != NONE && tier->frames[extent->frame].references > 1)
+    extent->exposed |= extent->valid & units;
   extent->valid &= keep;
   extent->dirty &= keep;
   extent->flushing &= keep;

@@ -86,11 +86,13 @@ struct extent {
   uint8_t spare;
   /* One bit a unit. */
   uint16_t valid, dirty, flushing, unsynced, fill;
+  uint16_t
+      exposed; /* dropped while others saw the frame: not to be filled in it before they left */
   uint16_t counted; /* dirty | flushing | unsynced as the counters know it */
 };
 
 #define NO_WRITE UINT8_MAX
-_Static_assert(sizeof(struct extent) <= 64 + 6 * sizeof(uint16_t) + 4, "extent metadata");
+_Static_assert(sizeof(struct extent) <= 64 + 7 * sizeof(uint16_t) + 4, "extent metadata");
 
 struct frame {
   uint32_t references; /* the index's own, pins, fresh, media work */

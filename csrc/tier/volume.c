@@ -77,6 +77,15 @@ static void cancel_last_unit(struct ps_tier *tier, uint32_t number) {
   tier_settle(tier, index);
 }
 
+/* Whether somebody reads the frame whose last unit a new end would cut short: its bytes beyond the
+ * end are cleared, and they may be on their way out. */
+static bool is_cut_in_use(const struct ps_tier *tier, uint32_t number, uint64_t size) {
+  if (size % tier->volumes[number].unit_size == 0) return false;
+  uint32_t index = tier_find(tier, number, size >> tier->slot_shift);
+  if (index == NONE || tier->extents[index].frame == NONE) return false;
+  return tier->frames[tier->extents[index].frame].references > 1;
+}
+
 int ps_tier_volume_resize(struct ps_tier *tier, uint32_t number, uint64_t size) {
   assert(tier != NULL);
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return -ENODEV;
@@ -84,6 +93,7 @@ int ps_tier_volume_resize(struct ps_tier *tier, uint32_t number, uint64_t size) 
   if (size % volume->block_size != 0 || size > UINT64_MAX / 2) return -EINVAL;
   if (volume->fence_end != 0) return -EBUSY;
   bool grows = size >= volume->size;
+  if (!grows && is_cut_in_use(tier, number, size)) return -EBUSY;
   if (grows) cancel_last_unit(tier, number);
   volume->size = size;
   if (grows) return 0;

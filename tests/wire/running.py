@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -173,6 +174,10 @@ class RunningTarget:
                 if not piece:
                     break
                 answer += piece
+            # Until the target has closed its end too, this call is one of its open files.
+            control.shutdown(socket.SHUT_WR)
+            while control.recv(1 << 16):
+                pass
         said = json.loads(answer)
         assert "error" not in said, f"{method}: {said['error']}"
         return said["result"]
@@ -200,6 +205,14 @@ class RunningTarget:
             rss_kib=int(status["VmRSS"].split()[0]),
         )
 
+    def open_files(self) -> list[str]:
+        """What the descriptors of the process stand for."""
+        names = []
+        for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                names.append(str(link.readlink()))
+        return sorted(names)
+
     def settled(self, before: Resources, within_s: float = 10.0) -> Resources:
         """Wait until nothing exceeds `before`. Raises AssertionError saying what still does."""
         limit = time.monotonic() + within_s
@@ -208,7 +221,9 @@ class RunningTarget:
             too_much = now.exceeds(before)
             if not too_much:
                 return now
-            assert time.monotonic() < limit, f"not given back: {'; '.join(too_much)}"
+            assert time.monotonic() < limit, (
+                f"not given back: {'; '.join(too_much)}; open: {self.open_files()}"
+            )
             time.sleep(0.05)
 
     # ---- the end ----

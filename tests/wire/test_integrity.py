@@ -12,7 +12,7 @@ from nvme_tcp.host import Controller
 from nvme_tcp.queue import Queue
 
 from .model import BlockModel
-from .probing import SEED, Site
+from .probing import SEED, Site, turns
 from .running import MIB, NQN, RunningTarget, base_config, merge
 from .traffic import Plan, Traffic
 
@@ -24,6 +24,7 @@ PLANS = {
 # The wide plan touches more slots than this tier has, so that it evicts and fills all the time.
 SMALL_TIER = {"tier": {"size": 9 * MIB}, "limits": {"connections": 64}}
 CONFIG = SMALL_TIER
+COMMANDS = turns("PRESTAGE_TEST_COMMANDS", 3000)
 
 
 def open_queues(
@@ -69,7 +70,7 @@ def test_concurrent_commands_show_only_possible_bytes(site: Site, name: str, tur
     plan = PLANS[name]
     if site.is_reference:
         plan = Plan(plan.clusters, plan.stride, plan.span, plan.depth, with_compare=False)
-    drive(site, SEED + turn, plan, 300 if site.is_reference else 3000)
+    drive(site, SEED + turn, plan, 300 if site.is_reference else COMMANDS)
 
 
 @pytest.mark.stress
@@ -87,7 +88,7 @@ def test_backing_file_holds_the_bytes_after_a_stop(
     started = RunningTarget(directory, config)
     try:
         plan = Plan(clusters=24, stride=64 * MIB // block // 24, span=80)
-        traffic = drive(started.site(), SEED, plan, 1500)
+        traffic = drive(started.site(), SEED, plan, COMMANDS // 2)
         assert started.stop() == 0, started.said()[-2000:]
         with path.open("rb") as file:
 
