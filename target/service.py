@@ -64,6 +64,7 @@ class Service:
     say: Callable[[str], None] | None = None
     gave_up: bool = False
     """The stop did not end; whatever still runs has to end with the process."""
+    """About the process; the target has its own."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 

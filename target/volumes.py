@@ -152,5 +152,6 @@ async def resize_volume(
     while not await data_path.volume_resize(namespace.volume, size_bytes):
         if loop.time() >= limit:
             await data_path.volume_resize(namespace.volume, namespace.size_bytes)
-            raise MediumError("its medium is busy beyond the new end for too long", where)
+            what = "its medium is busy beyond the new end for too long; the size stays"
+            raise MediumError(f"{what}, but what was not written there yet is lost", where)
         await asyncio.sleep(RESIZE_PAUSE_S)

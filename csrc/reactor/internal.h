@@ -148,6 +148,7 @@ struct volume {
   uint16_t dsm_set;
 
   struct volume_task *task; /* the flush or close under way */
+  struct volume *next_dead;
 };
 
 /* A flush or close of a volume that the control plane asked for. */
@@ -273,6 +274,7 @@ struct reactor {
   struct connection **by_index;           /* max_connections */
   struct volume *volumes[PS_MAX_VOLUMES]; /* that it owns */
   uint32_t volume_count;
+  struct volume *dead; /* abandoned, and not out of the tier yet */
   uint64_t next_second_ns;
   bool tier_changed;              /* actions or wakes may wait in the tier */
   struct media_op *_Atomic ended; /* media operations that ended, from any thread */

@@ -175,6 +175,12 @@ static void abandon_ops(struct reactor *reactor, struct volume *volume) {
   reactor->tier_changed = true;
 }
 
+/* Takes a dead volume out of the tier; false while commands or frames of it are left. Lock held. */
+static bool is_gone(const struct volume *volume) {
+  if (volume->stats.in_flight > 0) return false;
+  return ps_tier_volume_remove(volume->core->tier, volume->number) == 0;
+}
+
 /* The medium is closed and the volume's number free again. */
 static void close_volume(struct reactor *reactor, struct volume *volume, bool abandon) {
   struct ps_core *core = reactor->core;
@@ -195,7 +201,11 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   volume->is_started = false;
   /* Said before it is closed: whoever opens one takes no lock to find a free number. What somebody
    * still reads from or sends keeps the number from being used again. */
-  if (abandon) volume->is_dead = ps_tier_volume_remove(core->tier, volume->number) != 0;
+  if (abandon) volume->is_dead = !is_gone(volume);
+  if (volume->is_dead) {
+    volume->next_dead = reactor->dead;
+    reactor->dead = volume;
+  }
   volume->is_open = false;
   core_unlock(core);
 }
@@ -259,7 +269,9 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
-  int error = ps_tier_volume_remove(core->tier, volume->number);
+  /* Also what commands have the medium do themselves: an abandoned volume may still be mapped. */
+  bool is_busy = volume_work(core, volume, 0) > 0 || volume->stats.in_flight > 0;
+  int error = is_busy ? -EBUSY : ps_tier_volume_remove(core->tier, volume->number);
   count_removal(core, task, error == -EBUSY && !task->abandon);
   core_unlock(core);
   if (error == -EBUSY && !task->abandon) return;
@@ -356,13 +368,17 @@ void volume_task_start(struct reactor *reactor, struct message *message) {
  * their numbers are free. */
 void volume_bury(struct reactor *reactor) {
   struct ps_core *core = reactor->core;
-  for (uint32_t i = 0; i < PS_MAX_VOLUMES; i++) {
-    struct volume *volume = &core->volumes[i];
-    if (!volume->is_dead) continue;
+  struct volume **place = &reactor->dead;
+  while (*place != NULL) {
+    struct volume *volume = *place, *next = volume->next_dead;
     core_lock(core);
-    bool is_mine = volume->is_dead && !volume->is_open && volume->reactor == reactor;
-    if (is_mine && ps_tier_volume_remove(core->tier, i) == 0) volume->is_dead = false;
+    bool goes = is_gone(volume);
+    if (goes) volume->is_dead = false; /* from here on it may be opened again */
     core_unlock(core);
+    if (goes)
+      *place = next;
+    else
+      place = &volume->next_dead;
   }
   reactor->tier_changed = true;
 }

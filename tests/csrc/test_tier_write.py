@@ -409,3 +409,16 @@ def test_a_volume_is_busy_while_frames_are_pinned_or_work_is_under_way() -> None
     assert lib.ps_tier_volume_remove(tier.tier, 0) == -ENODEV
     assert lib.ps_tier_volume_resize(tier.tier, 0, 512) == -ENODEV
     assert lib.ps_tier_volume_add(tier.tier, 0, SLOT, 512) == 0
+
+
+def test_what_is_cleared_under_a_read_is_filled_in_another_frame() -> None:
+    tier = Tier()
+    tier.write(0, b"a" * SLOT)
+    pinned = pin(tier, 0)
+    word = waiter()
+    assert lib.ps_tier_clear_begin(tier.tier, tier.now_ns, 0, 0, UNIT, word) == DONE
+    lib.ps_tier_clear_end(tier.tier, tier.now_ns, 0, True)
+    assert tier.read(0, UNIT, waiter())[0] == WAIT
+    (fill,) = tier.actions()
+    assert fill.op == READ
+    assert fill.frame != pinned, "the bytes of the pinned frame may be on their way out"

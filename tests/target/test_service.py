@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import structlog
 from fake_target import FakeReport, FakeTarget
 from rpc_tools import NQN, fake_settings
 
-from prestage.target import readiness, service
+from prestage.target import descriptors, readiness, service
 from prestage.target.errors import AlreadyExists, Invalid, TargetError
 from prestage.target.journal import set_up_logging
 from prestage.target.rpc.client import Client
@@ -44,6 +45,23 @@ class Daemon:
 
     def run(self) -> int:
         return asyncio.run(self.service.run())
+
+
+@pytest.fixture
+def limits() -> Iterator[tuple[int, int]]:
+    """The limits on open files, put back at the end (the hard one cannot be changed here)."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield before
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_low_soft_limit_on_open_files_is_raised_to_what_connections_need(
+    daemon: Daemon, limits: tuple[int, int]
+) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    assert daemon.run() == 0
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= descriptors.needed(1024)
+    assert not any("open files" in line for line in daemon.said)
 
 
 def stop_when_connected(daemon: Daemon) -> None:
