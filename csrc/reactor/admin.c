@@ -121,7 +121,7 @@ static void resume(struct connection *connection) {
     struct link *link = connection->admin_waiters.next;
     struct admin_command *admin = CONTAINER(link, struct admin_command, waiting);
     if (!fits(connection, admin)) return;
-    list_remove(link);
+    list_pop(&connection->admin_waiters);
     begin(connection, (uint32_t)(admin - connection->admin));
   }
 }
