@@ -24,6 +24,7 @@
 #define PS_MAX_SUBSYSTEMS 512
 #define PS_MAX_NSID 1024
 #define PS_MAX_VOLUMES 1024
+#define PS_LATENCY_BINS 192
 
 struct ps_core_config {
   uint32_t reactor_count; /* 1 to PS_MAX_REACTORS */
@@ -191,6 +192,10 @@ int ps_core_volume_close(struct ps_core *core, uint32_t volume, bool abandon, ui
 int ps_core_volume_control(struct ps_core *core, uint32_t volume, const char *kind,
                            const char *verb, char *error, size_t error_size);
 int ps_core_volume_get_stats(struct ps_core *core, uint32_t volume, struct ps_volume_stats *stats);
+/* How long Reads, or Writes, took from capsule to response: PS_LATENCY_BINS counts. Times below 4
+ * ns have a bin each; from there on each power of two is cut into four. The last bin has the rest.
+ */
+int ps_core_volume_latency(struct ps_core *core, uint32_t volume, bool writes, uint64_t *bins);
 /* The most recent ranges, oldest first; returns how many. */
 int ps_core_volume_dsm_ranges(struct ps_core *core, uint32_t volume, struct ps_dsm_range *ranges,
                               int most);

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from prestage._core import ffi, lib
 from prestage.target.datapath import (
     ClosedNotice,
@@ -30,6 +32,7 @@ from prestage.target.datapath import (
     VolumeLimits,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError, TargetError
+from prestage.target.latency import Counts
 from prestage.target.settings import TargetSettings
 
 __all__ = ["CoreDataPath", "DataPath", "core_config"]
@@ -264,6 +267,14 @@ class CoreDataPath:
         code = lib.ps_core_volume_get_stats(self._core, volume, stats)
         _checked(code, "ps_core_volume_get_stats")
         return _fields(stats)
+
+    def volume_latency(self, volume: int, *, writes: bool) -> Counts:
+        """Return how long Reads, or Writes, took: counts by bin."""
+        counts = np.zeros(lib.PS_LATENCY_BINS, np.uint64)
+        bins = ffi.from_buffer("uint64_t[]", counts)
+        code = lib.ps_core_volume_latency(self._core, volume, writes, bins)
+        _checked(code, "ps_core_volume_latency")
+        return counts
 
     def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
         """Return the kept ranges, oldest first."""

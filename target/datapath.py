@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from prestage.target.latency import Counts
+
 MAX_SUBSYSTEMS = 512
 MAX_NSID = 1024
 COPY_RANGES = 16
@@ -191,6 +193,9 @@ class DataPath(Protocol):
 
     def volume_stats(self, volume: int) -> dict[str, int]:
         """Return the counters of struct ps_volume_stats."""
+
+    def volume_latency(self, volume: int, *, writes: bool) -> Counts:
+        """Return how long Reads, or Writes, took: counts by bin (`prestage.target.latency`)."""
 
     def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
         """Return the kept ranges, oldest first."""

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from prestage.target.controller import Controller
+from prestage.target.latency import percentiles
 from prestage.target.listener import Address
 from prestage.target.network import is_wildcard
 from prestage.target.runtime import Connection, Runtime
@@ -55,7 +56,8 @@ def _subsystem(runtime: Runtime, subsystem: Subsystem) -> dict[str, Any]:
 
 
 def _namespace(runtime: Runtime, namespace: Namespace) -> dict[str, Any]:
-    ranges = runtime.data_path.volume_dsm_ranges(namespace.volume)
+    data_path = runtime.data_path
+    ranges = data_path.volume_dsm_ranges(namespace.volume)
     settings = namespace.settings
     return {
         "nsid": namespace.nsid,
@@ -68,7 +70,9 @@ def _namespace(runtime: Runtime, namespace: Namespace) -> dict[str, Any]:
         "write_policy": settings.write_policy,
         "read_only": settings.read_only,
         "failing": namespace.failing,
-        "counters": runtime.data_path.volume_stats(namespace.volume),
+        "counters": data_path.volume_stats(namespace.volume),
+        "read_latency": percentiles(data_path.volume_latency(namespace.volume, writes=False)),
+        "write_latency": percentiles(data_path.volume_latency(namespace.volume, writes=True)),
         "dsm_ranges": [
             {
                 "slba": r.slba,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
+import numpy as np
 from fake_network import FakeNetwork
 
 from prestage.target.datapath import (
@@ -28,6 +29,7 @@ from prestage.target.datapath import (
     VolumeLimits,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError
+from prestage.target.latency import Counts
 from prestage.target.runtime import Connection, Runtime
 from prestage.target.settings import (
     NamespaceSettings,
@@ -223,6 +225,10 @@ class FakeDataPath:
     def volume_stats(self, volume: int) -> dict[str, int]:
         self._check_open(volume)
         return dict(self.volumes[volume].stats)
+
+    def volume_latency(self, volume: int, *, writes: bool) -> Counts:
+        self._check_open(volume)
+        return np.zeros(192, np.uint64)
 
     def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
         return list(self.volumes[volume].ranges)

@@ -35,6 +35,15 @@ static struct command *command_take(struct connection *connection,
   return command;
 }
 
+static void count_latency(uint64_t *bins, uint64_t time_ns) {
+  uint32_t bin = (uint32_t)time_ns;
+  if (time_ns >= 4) {
+    uint32_t octave = 63u - (uint32_t)__builtin_clzll(time_ns);
+    bin = 4 * (octave - 1) + (uint32_t)(time_ns >> (octave - 2) & 3);
+  }
+  bins[bin < PS_LATENCY_BINS ? bin : PS_LATENCY_BINS - 1]++;
+}
+
 static void count_done(struct command *command) {
   struct volume *volume = command->volume;
   if (volume == NULL || command->status != 0) return;
@@ -45,11 +54,13 @@ static void count_done(struct command *command) {
       stats->reads++;
       stats->read_bytes += command->length;
       stats->read_ns += elapsed_ns;
+      count_latency(volume->read_latency, elapsed_ns);
       break;
     case PS_OP_WRITE:
       stats->writes++;
       stats->write_bytes += command->length;
       stats->write_ns += elapsed_ns;
+      count_latency(volume->write_latency, elapsed_ns);
       break;
     case PS_OP_FLUSH:
       stats->flushes++;

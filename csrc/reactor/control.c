@@ -290,6 +290,16 @@ int ps_core_volume_get_stats(struct ps_core *core, uint32_t number, struct ps_vo
   return 0;
 }
 
+int ps_core_volume_latency(struct ps_core *core, uint32_t number, bool writes, uint64_t *bins) {
+  assert(core != NULL && bins != NULL);
+  struct volume *volume = volume_at(core, number);
+  if (volume == NULL) return -ENOENT;
+  core_lock(core);
+  memcpy(bins, writes ? volume->write_latency : volume->read_latency, sizeof volume->read_latency);
+  core_unlock(core);
+  return 0;
+}
+
 int ps_core_volume_dsm_ranges(struct ps_core *core, uint32_t number, struct ps_dsm_range *ranges,
                               int most) {
   assert(most >= 0);

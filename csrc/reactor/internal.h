@@ -143,6 +143,7 @@ struct volume {
   uint32_t exclusive_blockers;
 
   struct ps_volume_stats stats;
+  uint64_t read_latency[PS_LATENCY_BINS], write_latency[PS_LATENCY_BINS];
   struct ps_dsm_range dsm_ranges[DSM_RANGES];
   uint32_t dsm_count;
   uint16_t dsm_set;

@@ -41,6 +41,18 @@ def queue(controller: Controller) -> Queue:
     return controller.io[0]
 
 
+def test_latencies_of_reads_and_writes_are_counted(target: RunningTarget, queue: Queue) -> None:
+    queue.write(0, bytes(512 * 16), 512)
+    for _ in range(20):
+        queue.read(0, 16, 512)
+    (subsystem,) = (s for s in target.rpc("prestage_get_stats")["subsystems"] if s["nqn"] == NQN)
+    (namespace,) = (n for n in subsystem["namespaces"] if n["nsid"] == 1)
+    for kind, commands in (("read", "reads"), ("write", "writes")):
+        latency = namespace[f"{kind}_latency"]
+        assert latency["count"] == namespace["counters"][commands] > 0
+        assert 0 < latency["p50_ns"] <= latency["p99_ns"] <= latency["p999_ns"] < 60e9
+
+
 def test_what_is_announced(controller: Controller) -> None:
     identity = controller.identify(1)
     oncs, fuses = (int.from_bytes(identity[at : at + 2], "little") for at in (520, 522))
