@@ -13,6 +13,7 @@
 
 #include "core.h"
 #include "engine.h"
+#include "fields.h"
 #include "list.h"
 #include "media.h"
 #include "nvme.h"
@@ -473,6 +474,11 @@ void share_leave(struct command *command);
 bool share_is_short(struct ps_core *core);
 void share_check(struct connection *connection, bool is_short);
 
+/* A step is over when its work is done, or when the command failed with a status. */
+static inline enum step step_of(const struct command *command, bool is_done) {
+  return is_done || command->status != 0 ? STEP_DONE : STEP_WAIT;
+}
+
 /* The execute functions, one file each. */
 enum step read_step(struct command *command);
 enum step write_step(struct command *command);
@@ -483,14 +489,5 @@ enum step zeroes_step(struct command *command);
 enum step verify_step(struct command *command);
 enum step dsm_step(struct command *command);
 enum step copy_step(struct command *command);
-
-/* little-endian fields of an SQE */
-static inline uint16_t le16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
-static inline uint32_t le32(const uint8_t *bytes) {
-  return (uint32_t)le16(bytes) | (uint32_t)le16(bytes + 2) << 16;
-}
-static inline uint64_t le64(const uint8_t *bytes) {
-  return le32(bytes) | (uint64_t)le32(bytes + 4) << 32;
-}
 
 #endif

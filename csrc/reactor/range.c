@@ -12,10 +12,6 @@
 
 enum { DSM_CDW11 = 44, DSM_IDR = 1 << 0, DSM_AD = 1 << 2, DSM_RANGE = 16, CLEAR_BYTES = 1 << 30 };
 
-static enum step step_of(const struct command *command, bool done) {
-  return done || command->status != 0 ? STEP_DONE : STEP_WAIT;
-}
-
 static uint64_t unit_size(const struct command *command) {
   uint64_t unit = command->connection->reactor->core->config.slot_size / 16;
   return unit > command->volume->block_size ? unit : command->volume->block_size;

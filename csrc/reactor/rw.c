@@ -7,11 +7,6 @@
 
 #include "internal.h"
 
-/* Whether a step is over: done, or failed with a status. */
-static enum step step_of(const struct command *command, bool done) {
-  return done || command->status != 0 ? STEP_DONE : STEP_WAIT;
-}
-
 enum step read_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
   if (!reserve_frames(command, segment_count(command))) return step_of(command, false);
