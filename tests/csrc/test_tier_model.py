@@ -32,7 +32,11 @@ def build(folder: Path, *flags: str, compiler: str = "", root: Path = ROOT) -> P
 def run(*command: str | Path, seed: int, runs: int) -> subprocess.CompletedProcess[str]:
     """Run the model; its output names the seed of a failure."""
     arguments = [*command, str(seed), str(runs)]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=900)
+    # A sanitizer that is preloaded for the extension modules is none of the program's.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=900, env=environment
+    )
 
 
 def fresh_seed() -> int:

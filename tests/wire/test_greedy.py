@@ -14,6 +14,9 @@ from nvme_tcp.queue import ready_queues
 from .probing import SEED, Site, check_fresh_connection
 from .running import MIB, NQN, RunningTarget
 
+# What is judged here is ours: the bounds are a choice, and nvmet has no fused commands.
+pytestmark = pytest.mark.usefixtures("target")
+
 CONFIG = {"limits": {"stop_s": 12.0}}
 MEMORY_KIB = 32 << 10
 
