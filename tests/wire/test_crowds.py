@@ -185,11 +185,11 @@ def test_admin_connection_dies_and_its_io_connections_close(
 
 
 def test_controllers_whose_keep_alive_expires(target: RunningTarget, site: Site) -> None:
-    # Row C50: 100 silent controllers with KATO 1 s, one that keeps alive, one without KATO.
+    # Row C50: 200 silent controllers with KATO 1 s, one that keeps alive, one without KATO.
     silent: list[Controller] = []
     with site.pair(1, kato=1000) as alive, site.pair(1) as free:
         try:
-            for _ in range(100):
+            for _ in range(200):
                 controller = Controller(site.address, site.nqn, kato=1000)
                 silent.append(controller)
                 controller.enable()
