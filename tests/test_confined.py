@@ -48,11 +48,14 @@ def is_open_to_others(path: Path) -> bool:
 
 def imported_from() -> list[Path]:
     """Return the packages that the target needs, as files and folders."""
-    names = ("prestage", "cffi", "_cffi_backend", "msgspec", "structlog", "aiofiles", "pyroute2")
-    specs = [importlib.util.find_spec(name) for name in names]
+    names = ("prestage", "cffi", "_cffi_backend", "msgspec", "numpy", "structlog", "aiofiles")
+    specs = [importlib.util.find_spec(name) for name in (*names, "pyroute2")]
     assert all(spec is not None and spec.origin is not None for spec in specs), names
     origins = [Path(str(spec.origin)) for spec in specs if spec is not None]
-    return [path.parent if path.name == "__init__.py" else path for path in origins]
+    found = [path.parent if path.name == "__init__.py" else path for path in origins]
+    # Libraries that a wheel brings along stand beside its package.
+    beside = [path.with_name(f"{path.name}.libs") for path in found]
+    return [*found, *(path for path in beside if path.is_dir())]
 
 
 def open_interpreter() -> str | None:

@@ -77,12 +77,13 @@ def test_nothing_ends_before_its_time_and_all_end_at_it() -> None:
 def seeded_order(seed: int) -> list[int]:
     """The order in which 32 reads end whose delays are drawn by seed."""
     order: list[int] = []
-    with Medium(f"delay:read_us=60000000,seed={seed}|{RAM}") as medium:
+    # An hour, on a clock of our own: that submitting took milliseconds must not change the order.
+    with Medium(f"delay:read_us=3600000000,seed={seed}|{RAM}") as medium:
         requests = [medium.submit(READ, i * BLOCK, BLOCK) for i in range(32)]
         medium.kick()
         start = time.monotonic_ns()
         for step in range(400):
-            medium.poll(start + step * 400_000_000)
+            medium.poll(start + step * 24_000_000_000)
             order += [i for i, each in enumerate(requests) if each.is_done and i not in order]
     return order
 
