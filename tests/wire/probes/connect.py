@@ -210,6 +210,7 @@ def io_connect_after_admin_is_gone(site: Site) -> str:
                     if not answer.is_ok:
                         return answer.text()
                     queue.connection.expect_closed(5.0)
+                queue.connection.close()
                 queue = controller.open_io_queue(1)
             return "taken again and again"
         finally:
