@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hints.h"
 #include "media.h"
 #include "tier.h"
 
@@ -43,6 +44,11 @@ struct ps_core_config {
   uint64_t writeback_age_ns;
   uint64_t handshake_timeout_ns; /* ICReq and Connect must be complete by then */
   uint64_t poll_ns;              /* busy-poll this long before sleeping; 0: sleep at once */
+  uint64_t starvation_ns;        /* as ps_sched_config */
+  uint32_t merge_bytes;          /* as ps_sched_config */
+  uint32_t tenant_count;
+  uint64_t ring_capacity;       /* facts kept for the model, a power of two; 0: no ring */
+  struct ps_hints_config hints; /* tenant_count, volume_count, slot_size are set by the core */
 };
 
 enum ps_notice_kind {
@@ -54,6 +60,7 @@ enum ps_notice_kind {
   PS_NOTICE_UNMAPPED = 6, /* ps_core_unmap: the last command on the namespace has ended */
   PS_NOTICE_FLUSHED = 7,  /* ps_core_volume_flush: result = 0 or an errno */
   PS_NOTICE_VOLUME_CLOSED = 8, /* ps_core_volume_close: result = 0 or an errno, lba = bytes lost */
+  PS_NOTICE_WARM_EVENT = 10,   /* the warm-event log of a tenant (result) is not empty any more */
   PS_NOTICE_VOLUME_HEALTH = 9  /* deferred writes of a volume began to fail (result = errno) or
                                   succeed again (result = 0) */
 };
@@ -131,17 +138,6 @@ struct ps_core_stats {
   uint32_t transfers_in_use; /* commands that have frames reserved */
 };
 
-/* A Dataset Management range with Integral Dataset for Read, as the host gave it. */
-struct ps_dsm_range {
-  uint64_t slba;
-  uint32_t nlb;
-  uint32_t attributes; /* context attributes */
-  uint64_t arrived_ns;
-  uint32_t nsid;
-  uint16_t tenant;
-  uint16_t set; /* ranges of one command share it */
-};
-
 struct ps_core;
 
 /* NULL on failure, with the reason in `error`. */
@@ -196,18 +192,34 @@ int ps_core_volume_get_stats(struct ps_core *core, uint32_t volume, struct ps_vo
  * ns have a bin each; from there on each power of two is cut into four. The last bin has the rest.
  */
 int ps_core_volume_latency(struct ps_core *core, uint32_t volume, bool writes, uint64_t *bins);
-/* The most recent ranges, oldest first; returns how many. */
-int ps_core_volume_dsm_ranges(struct ps_core *core, uint32_t volume, struct ps_dsm_range *ranges,
-                              int most);
 int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t volume);
 /* New commands on it end with 0/0B at once; PS_NOTICE_UNMAPPED when the last one has ended. */
 int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t cookie);
+
+/* The extension namespace of a subsystem: PAX_EXTENSION_PAGES blocks of 4096 bytes without a
+ * medium. Unmapped as any other. */
+int ps_core_map_extension(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
+
+/* ---- hints ---- */
+
+void ps_core_set_capability(struct ps_core *core, const struct pax_capability *capability);
+/* NULL: the default budget again. */
+void ps_core_set_budget(struct ps_core *core, uint16_t tenant,
+                        const struct ps_hints_budget *budget);
+/* The status page, or the warm-event log, of a tenant as a host of this subsystem sees it. */
+void ps_core_hint_status(struct ps_core *core, uint16_t tenant, uint32_t subsystem, uint8_t *page);
+void ps_core_hint_events(struct ps_core *core, uint16_t tenant, bool clear, uint8_t *page);
+void ps_core_hint_stats(struct ps_core *core, struct ps_hints_stats *stats);
+/* The ring of facts (a memfd; the core's own, duplicate it to keep it); -1: there is none. */
+int ps_core_ring_fd(struct ps_core *core);
 
 /* ---- statistics ---- */
 
 void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats);
 int ps_core_reactor_stats(struct ps_core *core, uint32_t reactor, struct ps_core_stats *stats);
 void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats);
+void ps_core_tenant_stats(struct ps_core *core, uint16_t tenant, struct ps_tier_tenant *stats);
+int ps_core_volume_sched(struct ps_core *core, uint32_t volume, struct ps_sched_stats *stats);
 /* As ps_tier_set_values: 8 classes by 32 age bins. */
 void ps_core_set_values(struct ps_core *core, const float *values);
 /* cffi: end */

@@ -11,8 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 /* cffi: begin */
+#define PS_MEDIA_PARTS 16
+
 enum ps_media_op {
   PS_MEDIA_READ = 1,
   PS_MEDIA_WRITE = 2,
@@ -31,9 +34,13 @@ struct ps_media_request {
   uint32_t length; /* bytes */
   uint64_t offset; /* bytes */
   uint8_t *buffer;
-  int32_t error;   /* set before `done`: 0 or an errno. A short transfer is EIO */
-  uint32_t ticket; /* the caller's own */
-  void *owner;     /* the caller's own */
+  /* READ and PREFETCH of several places as one: then `buffer` is NULL, every part is aligned as a
+   * buffer is, and the parts make up `length`. The array stays until `done`. */
+  const struct iovec *parts;
+  uint32_t part_count; /* 0: `buffer`; at most PS_MEDIA_PARTS */
+  int32_t error;       /* set before `done`: 0 or an errno. A short transfer is EIO */
+  uint32_t ticket;     /* the caller's own */
+  void *owner;         /* the caller's own */
   void (*done)(struct ps_media_request *request);
   uint64_t due_ns;                /* the medium's own */
   uint64_t state;                 /* the medium's own */

@@ -31,6 +31,7 @@ struct ps_tier_config {
   uint32_t extent_count;     /* tracked extents at most (>= frame_count) */
   uint32_t dirty_limit;      /* dirty + flushing + unsynced frames at most, <= frame_count - 3 */
   uint32_t volume_count;     /* volumes at most */
+  uint32_t tenant_count;     /* tenants are 0 to tenant_count - 1 */
   uint64_t unsynced_age_ns;  /* a sync is wanted when written units wait longer than this */
   uint64_t writeback_age_ns; /* dirty units are written at latest after this */
   uint64_t retry_ns; /* first back-off after a failed write or sync; doubles up to 64 times */
@@ -59,6 +60,24 @@ struct ps_tier_waiter {
   uint32_t volume;   /* the tier's own */
 };
 
+/* How soon media work is wanted; smaller is sooner. */
+enum ps_tier_urgency {
+  PS_TIER_DEMAND = 0,     /* somebody waits, without a deadline */
+  PS_TIER_DATED = 1,      /* somebody waits, until a deadline; or a hint is due then */
+  PS_TIER_SPECULATIVE = 2 /* nobody asked */
+};
+
+/* On whose behalf, and how. */
+struct ps_tier_access {
+  uint64_t deadline_ns;   /* DATED; else UINT64_MAX */
+  uint64_t cookie;        /* hydrate: comes back with its actions; 0: none */
+  uint64_t keep_until_ns; /* hydrate: not to be evicted before, as far as the tenant's share goes */
+  uint16_t tenant;
+  uint8_t urgency;  /* enum ps_tier_urgency */
+  uint8_t priority; /* 0 urgent to 3 low */
+  bool once;        /* read: do not keep (AF = 6) */
+};
+
 enum ps_tier_op { PS_TIER_READ = 1, PS_TIER_WRITE = 2, PS_TIER_SYNC = 3 };
 
 /* Work for a medium. */
@@ -70,7 +89,30 @@ struct ps_tier_action {
   uint32_t frame;        /* the frame that holds the bytes */
   uint32_t frame_offset; /* bytes into the frame */
   uint32_t ticket;       /* hand back to ps_tier_complete */
-  uint32_t demand;       /* 1: somebody waits for it */
+  uint64_t deadline_ns;  /* UINT64_MAX: none */
+  uint64_t cookie;       /* of the hydrate it is for; 0: none */
+  uint8_t urgency;       /* enum ps_tier_urgency; DEMAND for writes that a flush waits for */
+  uint8_t priority;
+  uint16_t tenant;
+};
+
+/* What became of a hydrate. */
+enum ps_tier_hydrated {
+  PS_TIER_WARM = 0,    /* nothing was missing: it is kept as asked */
+  PS_TIER_STARTED = 1, /* media work was made; its actions carry the cookie */
+  PS_TIER_COMING = 2,  /* what is missing is being filled for somebody else: look again later */
+  PS_TIER_NO_ROOM = 3, /* no frame that this tenant's hints may take */
+  PS_TIER_BUSY = 4,    /* not now: units are being settled; look again later */
+  PS_TIER_INVALID = 5  /* no such volume, or not within one extent of it */
+};
+
+struct ps_tier_tenant {
+  uint64_t timely_hits;    /* extents of reads that a hydrate had brought in (first read of each) */
+  uint64_t late_hits;      /* extents of reads that waited for a hydrate's fill */
+  uint64_t hydrated_bytes; /* that landed */
+  uint64_t wasted_bytes;   /* hydrated, and evicted or overwritten before anybody read them */
+  uint32_t frames;         /* charged to it: its hint or read or write brought the extent in */
+  uint32_t hint_frames;    /* of these: hydrated and not read yet, or kept by a hint */
 };
 
 struct ps_tier_stats {
@@ -81,6 +123,7 @@ struct ps_tier_stats {
   uint64_t evictions;
   uint64_t publish_swaps, publish_copies, publish_adopts;
   uint64_t frame_waits, dirty_waits;
+  uint64_t timely_hits, late_hits, hydrated_bytes, wasted_bytes; /* of all tenants */
   uint32_t frames_free, frames_resident, frames_pinned, frames_dirty, frames_unsynced;
   uint32_t frames_reserved; /* of ps_tier_budget */
 };
@@ -114,16 +157,38 @@ bool ps_tier_is_short(const struct ps_tier *tier);
 uint32_t ps_tier_budget(const struct ps_tier *tier);
 
 /* Read `length` bytes at `offset` (within one extent). DONE: *frame is pinned (one reference) and
- * holds them at offset % slot_size. WAIT: a fill is under way. `once`: do not keep (AF = 6).
- * `waiter` may be NULL: start the fill and do not wait (returns WAIT). */
+ * holds them at offset % slot_size. WAIT: a fill is under way; one that was less urgent becomes as
+ * urgent as `access` says (see ps_tier_promotion). `waiter` may be NULL: start the fill and do not
+ * wait (returns WAIT). */
 int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter *waiter,
-                 uint32_t *frame);
+                 uint32_t length, const struct ps_tier_access *access,
+                 struct ps_tier_waiter *waiter, uint32_t *frame);
 
-/* Prestage: bring the range in (within one extent) at the lowest class; never evicts anything
- * dearer than `value_class`. True when media work was started or nothing was missing. */
-bool ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                     uint32_t length, uint16_t tenant, uint32_t value_class);
+/* A fill that was handed out already (its ticket) has become more urgent; false: none. */
+struct ps_tier_promotion {
+  uint64_t deadline_ns;
+  uint32_t ticket;
+  uint32_t urgency;
+};
+bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *promotion);
+
+/* Prestage: bring the range in (within one extent). Frames come from, in this order: free ones;
+ * extents charged to the same tenant; extents of tenants that hold more than their share
+ * (frame_count / tenants that hold any). Never from within another tenant's share, never from what
+ * is kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
+ * more than a fresh class 0 extent. At most the tenant's hint limit (ps_tier_set_tenant) is held by
+ * its hydrates and keeps. Returns enum ps_tier_hydrated. */
+int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                    uint32_t length, const struct ps_tier_access *access);
+
+/* Keep what is valid of the range (within one extent) until then; charged to the tenant's hint
+ * limit. Returns how many of its bytes are kept. */
+uint32_t ps_tier_keep(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                      uint32_t length, uint16_t tenant, uint64_t until_ns);
+
+/* How many frames the hydrates and keeps of one tenant may hold (default: a quarter of them). */
+void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_frames);
+void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats);
 
 /* A fresh frame for a write that is arriving (one reference, seen by nobody). */
 int ps_tier_fresh(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter,
@@ -188,13 +253,14 @@ uint64_t ps_tier_next_time(const struct ps_tier *tier);
 
 /* The value tables: worth of (class, age bin), lower is evicted first. 8 classes by 32 bins of
  * age, bin b holding ages in [2^b, 2^(b+1)) ms (bin 0 from 0 ms). Classes: 0 brought in and not
- * read yet, 1 read with `once` only, 2 read, 3 read again, 4 written; what was read with `once`
- * counts as of the oldest bin. Default: LRU for every class. Copied. */
+ * read yet, 1 read with `once` only, 2 read, 3 read again, 4 written, 5 kept by a hint (evicted
+ * only when nothing else can be; becomes what it was before when its time is over); what was read
+ * with `once` counts as of the oldest bin. Default: LRU for every class. Copied. */
 void ps_tier_set_values(struct ps_tier *tier, const float *values);
 
-/* Residency of a range: how many of its units are valid. */
-uint32_t ps_tier_residency(const struct ps_tier *tier, uint32_t volume, uint64_t offset,
-                           uint64_t length, uint32_t *units);
+/* Residency of a range, in bytes: valid, and being filled. Costs a look-up per extent. */
+void ps_tier_residency(const struct ps_tier *tier, uint32_t volume, uint64_t offset,
+                       uint64_t length, uint64_t *warm_bytes, uint64_t *coming_bytes);
 /* Bytes of the volume that are not durable (dirty, flushing or unsynced). */
 uint64_t ps_tier_unflushed(const struct ps_tier *tier, uint32_t volume);
 void ps_tier_get_stats(const struct ps_tier *tier, struct ps_tier_stats *stats);
