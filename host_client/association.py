@@ -86,9 +86,7 @@ class Association:
     async def _open_io_queues(self) -> None:
         wanted = self.options.queues - 1
         answer = await self.admin_command(
-            nvme.entry(
-                nvme.Admin.SET_FEATURES, cdw10=nvme.Fid.QUEUES, cdw11=wanted | wanted << 16
-            )
+            nvme.entry(nvme.Admin.SET_FEATURES, cdw10=nvme.Fid.QUEUES, cdw11=wanted | wanted << 16)
         )
         count = min(wanted, answer.dw0 & 0xFFFF) + 1
         depth = min(self.options.queue_depth, self._capabilities.queue_entries)

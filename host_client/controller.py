@@ -239,9 +239,7 @@ class Controller:
         await all_of(
             [
                 self._transfer(
-                    nvme.block_entry(
-                        opcode, nsid, one.slba, one.nlb, control=control, cdw13=cdw13
-                    ),
+                    nvme.block_entry(opcode, nsid, one.slba, one.nlb, control=control, cdw13=cdw13),
                     view[place],
                     is_read=is_read,
                 )
@@ -284,14 +282,12 @@ class Controller:
         nlb: int | None = None,
         deallocate: bool = False,
     ) -> None:
-        """Make blocks read as zeros, without sending any; `deallocate`: they may lose their room."""
+        """Make blocks read as zeros without sending any; `deallocate`: they may lose their room."""
         namespace = await self.namespace(nsid)
         extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
         control = nvme.DEALLOCATE if deallocate else 0
         for one, _ in pieces(extent, 1, nvme.MAX_BLOCKS):
-            entry = nvme.block_entry(
-                nvme.Io.WRITE_ZEROES, nsid, one.slba, one.nlb, control=control
-            )
+            entry = nvme.block_entry(nvme.Io.WRITE_ZEROES, nsid, one.slba, one.nlb, control=control)
             self._require(await self._link.execute(entry), entry)
 
     async def deallocate(self, nsid: int, ranges: Iterable[tuple[int, int]]) -> None:
@@ -308,7 +304,7 @@ class Controller:
         deallocate: bool = False,
         attributes: int = 0,
     ) -> None:
-        """Dataset Management: what `ranges`, pairs of SLBA and NLB, have in common (NVM 1.0, 3.2.3).
+        """Dataset Management (NVM 1.0, 3.2.3) of `ranges`, pairs of SLBA and NLB.
 
         `attributes` are the context attributes of every range. More than 256 ranges go as several
         commands, each of which is a set of its own.
@@ -321,9 +317,7 @@ class Controller:
         )
         for start in range(0, len(every), nvme.MAX_RANGES):
             some = every[start : start + nvme.MAX_RANGES]
-            entry = nvme.entry(
-                nvme.Io.DATASET_MANAGEMENT, nsid, cdw10=len(some) - 1, cdw11=cdw11
-            )
+            entry = nvme.entry(nvme.Io.DATASET_MANAGEMENT, nsid, cdw10=len(some) - 1, cdw11=cdw11)
             try:
                 data = nvme.dataset_ranges(some, attributes)
             except struct.error as error:
@@ -390,9 +384,7 @@ class Controller:
             await self.wait_connected()
             answer = await self._link.execute_admin(entry, place, is_read=bool(read_bytes))
         else:
-            answer = await self._link.execute(
-                entry, place, is_read=bool(read_bytes), repeat=repeat
-            )
+            answer = await self._link.execute(entry, place, is_read=bool(read_bytes), repeat=repeat)
         if not read_bytes:
             return answer
         return Completion(

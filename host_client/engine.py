@@ -84,12 +84,12 @@ class Memory:
         Raises `InvalidRequest` when it is none.
         """
         try:
-            self._bytes = ffi.from_buffer(_BYTES, data, require_writable=writable)
+            self._bytes = _borrowed(data, writable=writable)
         except (TypeError, ValueError, BufferError) as error:
             wanted = "a writable contiguous buffer" if writable else "a contiguous buffer"
             raise InvalidRequest(f"found {type(data).__name__}: {error}", "data", wanted) from None
         self.length = len(self._bytes)
-        self._iov = ffi.new("struct iovec *", (self._bytes, self.length))
+        self._iov: Any = ffi.new("struct iovec *", (self._bytes, self.length))
 
     @property
     def iov(self) -> Any:
@@ -114,6 +114,12 @@ class Memory:
         ffi.release(self._bytes)
 
 
+def _borrowed(data: Any, *, writable: bool) -> Any:
+    if writable:
+        return ffi.from_buffer(_BYTES, data, require_writable=True)
+    return ffi.from_buffer(_BYTES, data)
+
+
 class Engine:
     """One end of a connection. `InvalidRequest` is raised for a configuration out of range."""
 
@@ -130,11 +136,11 @@ class Engine:
         start = int(ffi.cast("uintptr_t", self._memory))
         at = ffi.cast("void *", start + -start % 64)
         self._engine = lib.ps_engine_init(at, config)
-        self._event = ffi.new("struct ps_engine_event *")
+        self._event: Any = ffi.new("struct ps_engine_event *")
         self._cqe = ffi.buffer(self._event.entry, 16)
-        self._into = ffi.new("struct iovec[]", 1)
-        self._out = ffi.new("struct iovec[]", MOST_VECTORS)
-        self._scratch = ffi.new(_BYTES, SCRATCH_BYTES)
+        self._into: Any = ffi.new("struct iovec[]", 1)
+        self._out: Any = ffi.new("struct iovec[]", MOST_VECTORS)
+        self._scratch: Any = ffi.new(_BYTES, SCRATCH_BYTES)
         self._scratch_view = memoryview(ffi.buffer(self._scratch))
 
     def submit(self, entry: bytes, transfer: int, memory: Memory | None) -> int:

@@ -124,15 +124,15 @@ class Link:
             await asyncio.sleep(min(delay_s * self._random.uniform(0.5, 1.0), longest_s))
             delay_s = min(delay_s * 2, longest_s)
             try:
-                association = await open_association(self.address, self.options)
-                self._adopt(association)
-                return
+                self._adopt(await open_association(self.address, self.options))
             except (HostError, OSError) as error:
                 refused = isinstance(error, NvmeError) and error.dnr
                 if refused or loop.time() >= limit:
                     text = f"the controller is lost: {why.what}; {error}"
                     self._ended = ConnectionLost(text, self._where)
-        self._fail_waiters(self._ended)
+                    self._fail_waiters(self._ended)
+            else:
+                return
 
     # ---- watching over it ----
 
@@ -147,7 +147,8 @@ class Link:
             except ConnectionLost:
                 return
             except (TimeoutError, NvmeError) as error:
-                lost = ConnectionLost(f"keep-alive failed: {error or 'no answer'}", self._where)
+                why = error.what if isinstance(error, HostError) else "no answer"
+                lost = ConnectionLost(f"keep-alive failed: {why}", self._where)
                 association.close(lost)
                 self._on_lost(lost)
                 return
@@ -158,9 +159,7 @@ class Link:
         with contextlib.suppress(HostError):
             if notices:
                 await association.admin_command(
-                    nvme.entry(
-                        nvme.Admin.SET_FEATURES, cdw10=nvme.Fid.ASYNC_EVENTS, cdw11=notices
-                    )
+                    nvme.entry(nvme.Admin.SET_FEATURES, cdw10=nvme.Fid.ASYNC_EVENTS, cdw11=notices)
                 )
             entry = nvme.entry(nvme.Admin.ASYNC_EVENT_REQUEST)
             while (answer := await association.admin.execute(entry, endless=True)).ok:

@@ -183,9 +183,7 @@ def connect_entry(qid: int, sqsize: int, *, kato_ms: int, cattr: int) -> bytes:
 
 def connect_data(host_id: bytes, cntlid: int, subnqn: str, hostnqn: str) -> bytes:
     """Return the 1024 bytes that a Connect carries (Base 2.0, figure 493)."""
-    return struct.pack(
-        "<16sH238x256s256s256x", host_id, cntlid, subnqn.encode(), hostnqn.encode()
-    )
+    return struct.pack("<16sH238x256s256s256x", host_id, cntlid, subnqn.encode(), hostnqn.encode())
 
 
 def dataset_ranges(ranges: Iterable[tuple[int, int]], attributes: int = 0) -> bytes:

@@ -312,9 +312,7 @@ class Queue:
                 request.future.set_exception(error)
 
 
-async def open_queue(
-    host: str, port: int, *, slots: int, digests: int, timeout_s: float
-) -> Queue:
+async def open_queue(host: str, port: int, *, slots: int, digests: int, timeout_s: float) -> Queue:
     """Connect to a target and negotiate. Raises `ConnectFailed`, `ProtocolError`."""
     loop = asyncio.get_running_loop()
     try:
