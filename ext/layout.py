@@ -53,7 +53,7 @@ OPCODE_SUBMIT: Final = 0x81
 OPCODE_QUERY: Final = 0x82
 OPCODE_DATED_READ: Final = 0x92
 DATED_PRIORITY_MASK: Final = 0x3
-"""CDW15 bits 1:0 of a dated read: its priority. CDW14 is its deadline_us, CDW2 and 3 the session."""
+"""CDW15 bits 1:0 of a dated read: its priority. CDW14: its deadline_us; CDW2 and 3: its session."""
 FEATURE_WARM_EVENTS: Final = 1 << 0
 """CDW11 of the feature: report warm events to this controller."""
 AER_TYPE: Final = 7

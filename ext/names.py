@@ -80,12 +80,14 @@ class SetOp(OpenEnum):
 class SetFlag(OpenFlag):
     """Flags of a SET record."""
 
+    NONE = 0
     ORDERED = 1, "the ranges are read in this order: a read of one predicts those after it"
 
 
 class IntentFlag(OpenFlag):
     """Flags of an INTENT record."""
 
+    NONE = 0
     LATE_OK = 1, "what misses the deadline is still wanted"
     PREFIX = 2, "when not all can be ready in time, the first part that can is wanted"
 
@@ -136,6 +138,7 @@ class Reason(OpenEnum):
 class OutcomeFlag(OpenFlag):
     """Flags of an outcome answer or an event."""
 
+    NONE = 0
     WAS_WARM = 1, "everything was warm when the intent arrived"
 
 
@@ -150,6 +153,7 @@ class AnswerState(OpenEnum):
 class AnswerFlag(OpenFlag):
     """Flags of an answer page."""
 
+    NONE = 0
     TRUNCATED = 1, "there are more answers than the page has room for"
 
 
@@ -169,6 +173,7 @@ class Fault(OpenEnum):
 class Carrier(OpenFlag):
     """Carriers that a controller takes hints by."""
 
+    NONE = 0
     READ_ATTRIBUTES = 1 << 0, "Read, CDW13 Dataset Management byte"
     DATASET_MANAGEMENT = 1 << 1, "Dataset Management with Integral Dataset for Read"
     EXTENSION_NAMESPACE = 1 << 2, "batches written to, answers read from, a namespace"
