@@ -57,9 +57,12 @@ def encode_signatures(
     rows = np.zeros(slba.size, dtype=DTYPES["signature"])
     rows["type"] = RecordType.SIGNATURE
     rows["size"] = layout.SIGNATURE.size
-    rows["slba"], rows["nlb"], rows["nsid"] = slba, nlb, nsid
+    rows["slba"], rows["nlb"] = slba, nlb
     rows["bits"] = vectors.shape[1] * 8
-    rows["family"], rows["ttl_ms"] = family, ttl_ms
+    try:
+        rows["nsid"], rows["family"], rows["ttl_ms"] = nsid, family, ttl_ms
+    except OverflowError as error:
+        raise BadRecord(str(error)) from error
     rows["vector"][:, : vectors.shape[1]] = vectors
     whole = slba.size // SIGNATURES_A_PAGE * SIGNATURES_A_PAGE
     body = rows[:whole].view(np.uint8).reshape(-1, SIGNATURES_A_PAGE * layout.SIGNATURE.size)
