@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from prestage.ext.pages import Capability, find_capability
 from prestage.host_client import nvme
 from prestage.host_client.address import Address
 from prestage.host_client.engine import Memory, Transfer
@@ -33,7 +34,7 @@ LONGEST_TRANSFER = 4 << 20
 
 
 @dataclass(slots=True)
-class Capabilities:
+class Properties:
     """What the CAP property says (Base 2.0, figure 36)."""
 
     queue_entries: int
@@ -56,7 +57,9 @@ class Association:
         self.max_transfer_bytes = LONGEST_TRANSFER
         self.lost: ConnectionLost | None = None
         self.on_lost: Callable[[ConnectionLost], None] = _ignore
-        self._capabilities: Capabilities
+        self.capability: Capability | None = None
+        """What the controller offers of PAX."""
+        self._properties: Properties
         self._aborts = 0
         self._abort_limit = 1
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +70,7 @@ class Association:
         """Connect, enable the controller, identify it, connect the I/O queues."""
         self.admin = await self._queue(0, ADMIN_SLOTS, ADMIN_SLOTS)
         cap = await self.property_get(nvme.Property.CAP)
-        self._capabilities = Capabilities(
+        self._properties = Properties(
             cap & 0xFFFF, (cap >> 24 & 0xFF) * 0.5, 1 << 12 + (cap >> 48 & 0xF)
         )
         await self._property_set(nvme.Property.CC, nvme.CC_ENABLED)
@@ -77,8 +80,9 @@ class Association:
         )
         self.identity = nvme.parse_controller(page)
         self._abort_limit = self.identity.abort_limit
+        self.capability = find_capability(page)
         if self.identity.mdts:
-            limit = self._capabilities.page_bytes << self.identity.mdts
+            limit = self._properties.page_bytes << self.identity.mdts
             self.max_transfer_bytes = min(limit, LONGEST_TRANSFER)
         if self.options.queues:
             await self._open_io_queues()
@@ -89,7 +93,7 @@ class Association:
             nvme.entry(nvme.Admin.SET_FEATURES, cdw10=nvme.Fid.QUEUES, cdw11=wanted | wanted << 16)
         )
         count = min(wanted, answer.dw0 & 0xFFFF) + 1
-        depth = min(self.options.queue_depth, self._capabilities.queue_entries)
+        depth = min(self.options.queue_depth, self._properties.queue_entries)
         for qid in range(1, count + 1):
             queue = await self._queue(qid, depth, depth)
             queue.in_capsule_bytes = self.identity.in_capsule_bytes
@@ -134,7 +138,7 @@ class Association:
             self.cntlid = answer.dw0 & 0xFFFF
 
     async def _wait_ready(self) -> None:
-        limit = asyncio.get_running_loop().time() + self._capabilities.ready_timeout_s
+        limit = asyncio.get_running_loop().time() + self._properties.ready_timeout_s
         while True:
             csts = await self.property_get(nvme.Property.CSTS)
             if csts & nvme.CSTS_FATAL:
@@ -142,7 +146,7 @@ class Association:
             if csts & nvme.CSTS_READY:
                 return
             if asyncio.get_running_loop().time() > limit:
-                text = f"the controller is not ready after {self._capabilities.ready_timeout_s:g} s"
+                text = f"the controller is not ready after {self._properties.ready_timeout_s:g} s"
                 raise ConnectFailed(text, str(self.address))
             await asyncio.sleep(READY_POLL_S)
 

@@ -6,20 +6,26 @@ raises, cancellation included: after that nothing writes to them and nothing is 
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Iterable
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 from prestage.host_client import nvme
-from prestage.host_client.address import Address, parse_url
+from prestage.host_client.address import parse_url
+from prestage.host_client.connection import Connection
 from prestage.host_client.errors import InvalidRequest, NvmeError, ProtocolError
-from prestage.host_client.link import EventHandler, Link
 from prestage.host_client.nvme import Completion, Namespace
 from prestage.host_client.options import Options
+from prestage.host_client.read_hint import (
+    ReadHint,
+    Seconds,
+    dated_entry,
+    dated_read_opcode,
+    read_hint,
+)
 from prestage.host_client.split import Extent, all_of, as_bytes, extent_of, pieces
-from prestage.host_client.status import COMPARE_FAILURE
+from prestage.host_client.status import COMPARE_FAILURE, INVALID_FIELD, INVALID_OPCODE
 
 REPEATABLE = frozenset((nvme.Io.READ, nvme.Io.COMPARE, nvme.Io.VERIFY))
 """I/O opcodes that are sent again when the connection is lost under them.
@@ -29,7 +35,7 @@ was written. Not Flush: a target that was started again knows nothing of what it
 """
 
 
-class Controller:
+class Controller(Connection):
     """A connection to a subsystem; `connect` makes one.
 
     `connected` is an event that is set while there is an association; `wait_connected` waits for
@@ -39,110 +45,6 @@ class Controller:
     `ConnectionLost`, `ProtocolError`, `RequestTimeout`, `DigestError`. While the controller is away
     they wait for it.
     """
-
-    def __init__(self, address: Address, options: Options) -> None:
-        self.address = address
-        self.options = options
-        self._link = Link(address, options)
-        self._namespaces: dict[int, Namespace] = {}
-        self._link.on_event.append(self._on_event)
-        self._link.on_connect.append(self._namespaces.clear)
-
-    async def open(self) -> Self:
-        """Connect; `async with` does it. Raises `ConnectFailed` and what requests raise."""
-        await self._link.open()
-        return self
-
-    async def close(self) -> None:
-        """Shut down and close; `async with` does it."""
-        await self._link.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    # ---- the connection ----
-
-    @property
-    def connected(self) -> asyncio.Event:
-        """Set while there is an association."""
-        return self._link.connected
-
-    async def wait_connected(self) -> None:
-        """Wait until there is an association. Raises `ConnectionLost` when it is given up."""
-        await self._link.wait_connected()
-
-    @property
-    def connects(self) -> int:
-        """Associations made so far: 1 after the first, one more with every reconnect."""
-        return self._link.connects
-
-    @property
-    def identity(self) -> nvme.ControllerIdentity:
-        """Identify Controller of now. Raises `ConnectionLost`."""
-        return self._link.association.identity
-
-    @property
-    def max_transfer_bytes(self) -> int:
-        """What one command carries at most; reads and writes are split by themselves."""
-        return self._link.association.max_transfer_bytes
-
-    @property
-    def queue_count(self) -> int:
-        """I/O queues of now. Raises `ConnectionLost`."""
-        return len(self._link.association.io)
-
-    def on_event(self, tell: EventHandler) -> None:
-        """Call `tell` with DW0 of every asynchronous event (Base 2.0, figure 147)."""
-        self._link.on_event.append(tell)
-
-    def on_connect(self, tell: Any) -> None:
-        """Call `tell` without arguments after every reconnect."""
-        self._link.on_connect.append(tell)
-
-    # ---- namespaces ----
-
-    async def namespaces(self) -> list[Namespace]:
-        """Return the active namespaces, by NSID."""
-        found: list[Namespace] = []
-        start = 0
-        while True:
-            entry = nvme.entry(nvme.Admin.IDENTIFY, start, cdw10=nvme.Cns.ACTIVE_NAMESPACES)
-            page = await self._link.association.admin_read(entry, nvme.PAGE_BYTES)
-            numbers = [number for (number,) in struct.iter_unpack("<I", page) if number]
-            found += [await self.namespace(number) for number in numbers]
-            if len(numbers) < nvme.PAGE_BYTES // 4:
-                return found
-            start = numbers[-1]
-
-    async def namespace(self, nsid: int) -> Namespace:
-        """Return a namespace. Raises `InvalidRequest` when it is not active."""
-        known = self._namespaces.get(nsid)
-        if known is not None:
-            return known
-        await self.wait_connected()
-        entry = nvme.entry(nvme.Admin.IDENTIFY, nsid, cdw10=nvme.Cns.NAMESPACE)
-        page = await self._link.association.admin_read(entry, nvme.PAGE_BYTES)
-        namespace = nvme.parse_namespace(nsid, page)
-        if namespace is None:
-            raise InvalidRequest(f"there is no namespace {nsid}", str(self.address))
-        self._namespaces[nsid] = namespace
-        return namespace
-
-    def _on_event(self, dw0: int) -> None:
-        kind, info, lid = dw0 & 7, dw0 >> 8 & 0xFF, dw0 >> 16 & 0xFF
-        if (kind, info) != (nvme.AER_NOTICE, nvme.AER_NAMESPACE_CHANGED):
-            return
-        self._namespaces.clear()
-        # Reading the log is what lets the controller tell the next change (Base 2.0, 5.16.1.5).
-        self._link.read_log_later(nvme.get_log_entry(lid, nvme.PAGE_BYTES), nvme.PAGE_BYTES)
 
     # ---- reads and writes ----
 
@@ -157,13 +59,22 @@ class Controller:
         into: Any = None,
         access: int = nvme.Access.NONE,
         fua: bool = False,
+        deadline: Seconds | None = None,
+        priority: int | None = None,
+        session: int = 0,
     ) -> Any:
         """Read blocks; return `into`, or a new bytearray.
 
         By bytes (`offset`, `length`, multiples of the block size) or by blocks (`slba`, `nlb`). The
         size may be left to `into`: any writable contiguous buffer, filled whole. `access` is the
         access frequency of CDW13 (`nvme.Access`). Large reads go as several commands at a time.
+
+        `deadline` (seconds or a timedelta, from arrival), `priority` (0 urgent to 3 low) and
+        `session` (64 bits, opaque) say when the data is needed: by the dated read of PAX where the
+        target has it, else as far as the attributes of a plain Read can. They change when the read
+        is served, never what it returns.
         """
+        hint = read_hint(deadline, priority, session, access)
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
         view = None if into is None else as_bytes(into, "into", writable=True)
         if length is None and nlb is None and view is not None:
@@ -177,10 +88,35 @@ class Controller:
         if len(view) != size:
             raise InvalidRequest(f"found {len(view)} bytes", "into", f"{size} bytes")
         control = nvme.FORCE_UNIT_ACCESS if fua else 0
-        await self._move(
-            nvme.Io.READ, namespace, extent, view, control=control, cdw13=access, is_read=True
+        if hint.is_dated and await self._dated_read(namespace, extent, view, control, hint):
+            return into
+        plain = partial(
+            nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
         )
+        await self._move(plain, namespace, extent, view, is_read=True)
         return into
+
+    async def _dated_read(
+        self,
+        namespace: Namespace,
+        extent: Extent,
+        view: memoryview,
+        control: int,
+        hint: ReadHint,
+    ) -> bool:
+        """Read by the dated read opcode; False when the target has none, or none any more."""
+        opcode = dated_read_opcode(self.capability)
+        if not opcode:
+            return False
+        entry = partial(dated_entry, opcode, namespace.nsid, hint=hint, control=control)
+        try:
+            await self._move(entry, namespace, extent, view, is_read=True)
+        except NvmeError as error:
+            # A plain Read says the same of the data; only the hint is lost.
+            if error.sct << 8 | error.sc not in (INVALID_OPCODE, INVALID_FIELD):
+                raise
+            return False
+        return True
 
     async def write(
         self,
@@ -200,7 +136,8 @@ class Controller:
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
         extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
         control = nvme.FORCE_UNIT_ACCESS if fua else 0
-        await self._move(nvme.Io.WRITE, namespace, extent, view, control=control)
+        entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
+        await self._move(entry, namespace, extent, view)
 
     async def compare(
         self, nsid: int, data: Any, offset: int | None = None, *, slba: int | None = None
@@ -210,7 +147,8 @@ class Controller:
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
         extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
         try:
-            await self._move(nvme.Io.COMPARE, namespace, extent, view)
+            entry = partial(nvme.block_entry, nvme.Io.COMPARE, nsid)
+            await self._move(entry, namespace, extent, view)
         except NvmeError as error:
             if error.sct << 8 | error.sc == COMPARE_FAILURE:
                 return False
@@ -219,39 +157,29 @@ class Controller:
 
     async def _move(
         self,
-        opcode: int,
+        entry: Callable[[int, int], bytes],
         namespace: Namespace,
         extent: Extent,
         view: memoryview,
         *,
-        control: int = 0,
-        cdw13: int = 0,
         is_read: bool = False,
     ) -> None:
+        """Move `view` by as many commands as it takes; `entry` makes one of SLBA and NLB."""
         most = self._max_transfer()
-        nsid, block = namespace.nsid, namespace.block_bytes
         if len(view) <= most:
-            entry = nvme.block_entry(
-                opcode, nsid, extent.slba, extent.nlb, control=control, cdw13=cdw13
-            )
-            await self._transfer(entry, view, is_read=is_read)
+            await self._transfer(entry(extent.slba, extent.nlb), view, is_read=is_read)
             return
         await all_of(
             [
-                self._transfer(
-                    nvme.block_entry(opcode, nsid, one.slba, one.nlb, control=control, cdw13=cdw13),
-                    view[place],
-                    is_read=is_read,
-                )
-                for one, place in pieces(extent, block, most)
+                self._transfer(entry(one.slba, one.nlb), view[place], is_read=is_read)
+                for one, place in pieces(extent, namespace.block_bytes, most)
             ]
         )
 
     async def _transfer(self, entry: bytes, view: memoryview, *, is_read: bool) -> None:
         """Carry out a command that moves exactly the bytes of `view`."""
-        answer = await self._link.execute(
-            entry, view, is_read=is_read, repeat=entry[0] in REPEATABLE
-        )
+        repeat = is_read or entry[0] in REPEATABLE
+        answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)
         self._require(answer, entry)
         if answer.transferred != len(view):
             text = f"success, and {answer.transferred} of {len(view)} bytes"
@@ -323,77 +251,6 @@ class Controller:
             except struct.error as error:
                 raise InvalidRequest(f"{error}", "ranges", "pairs of SLBA and NLB") from None
             self._require(await self._link.execute(entry, data), entry)
-
-    # ---- anything ----
-
-    async def command(
-        self,
-        opcode: int,
-        *,
-        nsid: int = 0,
-        cdw2: int = 0,
-        cdw3: int = 0,
-        cdw10: int = 0,
-        cdw11: int = 0,
-        cdw12: int = 0,
-        cdw13: int = 0,
-        cdw14: int = 0,
-        cdw15: int = 0,
-        data: Any = None,
-        read_bytes: int = 0,
-        admin: bool = False,
-    ) -> Completion:
-        """Carry out any command; its completion is returned whatever the status is.
-
-        `data` is sent to the controller; or up to `read_bytes` come from it, in `.data`. Nothing is
-        split or checked, and nothing is sent twice.
-        """
-        try:
-            entry = nvme.entry(
-                opcode,
-                nsid,
-                cdw2=cdw2,
-                cdw3=cdw3,
-                cdw10=cdw10,
-                cdw11=cdw11,
-                cdw12=cdw12,
-                cdw13=cdw13,
-                cdw14=cdw14,
-                cdw15=cdw15,
-            )
-        except struct.error as error:
-            raise InvalidRequest(f"{error}", "command", "32-bit numbers") from None
-        return await self.raw(entry, data=data, read_bytes=read_bytes, admin=admin)
-
-    async def raw(
-        self,
-        entry: bytes,
-        *,
-        data: Any = None,
-        read_bytes: int = 0,
-        admin: bool = False,
-        repeat: bool = False,
-    ) -> Completion:
-        """As `command`, of the 64 bytes of a submission queue entry (fabrics commands too)."""
-        if data is not None and read_bytes:
-            raise InvalidRequest("found both", "data and read_bytes", "one of them")
-        place: Any = bytearray(read_bytes) if read_bytes else None
-        if data is not None:
-            place = as_bytes(data, "data") if memoryview(data).nbytes else None
-        if admin:
-            await self.wait_connected()
-            answer = await self._link.execute_admin(entry, place, is_read=bool(read_bytes))
-        else:
-            answer = await self._link.execute(entry, place, is_read=bool(read_bytes), repeat=repeat)
-        if not read_bytes:
-            return answer
-        return Completion(
-            answer.status,
-            answer.dw0,
-            answer.dw1,
-            answer.transferred,
-            bytes(place[: answer.transferred]),
-        )
 
 
 def io_name(entry: bytes) -> str:

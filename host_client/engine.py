@@ -89,7 +89,7 @@ class Memory:
             wanted = "a writable contiguous buffer" if writable else "a contiguous buffer"
             raise InvalidRequest(f"found {type(data).__name__}: {error}", "data", wanted) from None
         self.length = len(self._bytes)
-        self._iov: Any = ffi.new("struct iovec *", (self._bytes, self.length))
+        self._iov = _new("struct iovec *", (self._bytes, self.length))
 
     @property
     def iov(self) -> Any:
@@ -114,6 +114,10 @@ class Memory:
         ffi.release(self._bytes)
 
 
+def _new(kind: str, value: Any = None) -> Any:
+    return ffi.new(kind, value)
+
+
 def _borrowed(data: Any, *, writable: bool) -> Any:
     if writable:
         return ffi.from_buffer(_BYTES, data, require_writable=True)
@@ -136,11 +140,11 @@ class Engine:
         start = int(ffi.cast("uintptr_t", self._memory))
         at = ffi.cast("void *", start + -start % 64)
         self._engine = lib.ps_engine_init(at, config)
-        self._event: Any = ffi.new("struct ps_engine_event *")
+        self._event = _new("struct ps_engine_event *")
         self._cqe = ffi.buffer(self._event.entry, 16)
-        self._into: Any = ffi.new("struct iovec[]", 1)
-        self._out: Any = ffi.new("struct iovec[]", MOST_VECTORS)
-        self._scratch: Any = ffi.new(_BYTES, SCRATCH_BYTES)
+        self._into = _new("struct iovec[]", 1)
+        self._out = _new("struct iovec[]", MOST_VECTORS)
+        self._scratch = _new(_BYTES, SCRATCH_BYTES)
         self._scratch_view = memoryview(ffi.buffer(self._scratch))
 
     def submit(self, entry: bytes, transfer: int, memory: Memory | None) -> int:

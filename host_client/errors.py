@@ -74,8 +74,12 @@ class NotSupported(HintError):
     """The target does not speak PAX, or not by this carrier."""
 
 
-class HintTimeout(HintError, TimeoutError):
-    """The answer to a batch did not appear in its mailbox."""
+class InvalidHint(HintError, ValueError):
+    """An argument of a hint call is outside what is allowed; nothing was sent."""
+
+
+class AnswerLost(HintError):
+    """Other writers overwrote the answer to a batch; the batch itself was taken."""
 
 
 class BatchRefused(HintError):
