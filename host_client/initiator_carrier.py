@@ -23,7 +23,7 @@ class InitiatorCarrier:
     """
 
     def __init__(self, controller: Controller, nsid: int | None = None) -> None:
-        self._controller = controller
+        self.controller = controller
         self._nsid = nsid
         self._event = asyncio.Event()
         self._asked_on = 0
@@ -32,19 +32,19 @@ class InitiatorCarrier:
     @property
     def where(self) -> str:
         """The address of the controller."""
-        return str(self._controller.address)
+        return str(self.controller.address)
 
     async def open(self) -> None:
         """Wait for the controller."""
-        await self._controller.wait_connected()
+        await self.controller.wait_connected()
 
     async def close(self) -> None:
         """Leave the controller to its owner."""
 
     async def capability(self) -> Capability | None:
         """Return what Identify Controller says."""
-        await self._controller.wait_connected()
-        return self._controller.capability
+        await self.controller.wait_connected()
+        return self.controller.capability
 
     async def submit(self, batch: bytes, mailbox: int, *, asks: bool) -> Taken | None:
         """Send a batch by the submit opcode, else as a page of the extension namespace."""
@@ -53,7 +53,7 @@ class InitiatorCarrier:
             page = batch.ljust(layout.PAGE_BYTES, b"\0")
             await self._page(capability, page, layout.PAGE_MAILBOXES + mailbox)
             return None
-        answer = await self._controller.command(
+        answer = await self.controller.command(
             capability.submit_opcode,
             nsid=await self._namespace(capability),
             cdw10=mailbox if asks else NO_MAILBOX,
@@ -82,7 +82,7 @@ class InitiatorCarrier:
             cdw10=query,
             cdw11=mailbox,
         )
-        answer = await self._controller.raw(entry, read_bytes=layout.PAGE_BYTES, repeat=True)
+        answer = await self.controller.raw(entry, read_bytes=layout.PAGE_BYTES, repeat=True)
         self._require(answer, "query")
         return answer.data
 
@@ -97,7 +97,7 @@ class InitiatorCarrier:
             rae=not clear,
             uuid_index=capability.uuid_index,
         )
-        answer = await self._controller.raw(entry, read_bytes=layout.PAGE_BYTES, admin=True)
+        answer = await self.controller.raw(entry, read_bytes=layout.PAGE_BYTES, admin=True)
         self._require(answer, "warm-event log")
         return answer.data
 
@@ -106,10 +106,10 @@ class InitiatorCarrier:
         capability = await self._required()
         if not capability.feature:
             raise NotSupported("the target tells no warm events", self.where)
-        if self._asked_on != self._controller.connects:
+        if self._asked_on != self.controller.connects:
             # The feature belongs to the controller, so it is asked for once an association.
-            asked_on = self._controller.connects
-            answer = await self._controller.command(
+            asked_on = self.controller.connects
+            answer = await self.controller.command(
                 nvme.Admin.SET_FEATURES,
                 cdw10=capability.feature,
                 cdw11=layout.FEATURE_WARM_EVENTS,
@@ -142,14 +142,14 @@ class InitiatorCarrier:
         if not nsid:
             raise NotSupported("neither vendor opcodes nor an extension namespace", self.where)
         if data is None:
-            read: bytearray = await self._controller.read(nsid, slba=page, nlb=1)
+            read: bytearray = await self.controller.read(nsid, slba=page, nlb=1)
             return bytes(read)
-        await self._controller.write(nsid, data, slba=page)
+        await self.controller.write(nsid, data, slba=page)
         return b""
 
     async def _namespace(self, capability: Capability) -> int:
         if self._nsid is None:
-            found = [one.nsid for one in await self._controller.namespaces()]
+            found = [one.nsid for one in await self.controller.namespaces()]
             mine = [nsid for nsid in found if nsid != capability.extension_nsid]
             if not mine:
                 raise NotSupported("there is no namespace to hint about", self.where)
