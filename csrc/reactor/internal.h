@@ -14,9 +14,11 @@
 #include "core.h"
 #include "engine.h"
 #include "fields.h"
+#include "hints.h"
 #include "list.h"
 #include "media.h"
 #include "nvme.h"
+#include "ring.h"
 #include "scheduler.h"
 #include "tier.h"
 
@@ -27,13 +29,13 @@ enum {
   ADMIN_DATA = 8192, /* host data of an admin command at most (in-capsule limit, 8 KiB) */
   MEDIA_OPS = 1024,  /* media operations handed over by the tier at most, all volumes */
   ERROR_NOTICES = 256,
-  DSM_RANGES = 1024, /* remembered per volume */
-  COPY_RANGES = 16,  /* MSRC + 1 */
+  COPY_RANGES = 16, /* MSRC + 1 */
 };
 
 struct task;
 struct reactor;
 struct connection;
+struct command;
 struct volume;
 
 /* ---- tasks: what the tier or a gate may wake ---- */
@@ -145,9 +147,6 @@ struct volume {
 
   struct ps_volume_stats stats;
   uint64_t read_latency[PS_LATENCY_BINS], write_latency[PS_LATENCY_BINS];
-  struct ps_dsm_range dsm_ranges[DSM_RANGES];
-  uint32_t dsm_count;
-  uint16_t dsm_set;
 
   struct volume_task *task; /* the flush or close under way */
   struct volume *next_dead;
@@ -163,51 +162,7 @@ struct volume_task {
   struct volume_task *next;
 };
 
-/* ---- connections and commands ---- */
-
-/* A command of an I/O queue while it runs. `step` is called again after each wait. */
-struct command {
-  struct task task;
-  struct connection *connection;
-  struct volume *volume;
-  enum step (*step)(struct command *command);
-  struct link active;       /* in volume->active or volume->gated */
-  struct link receive_wait; /* in core->receive_waiters */
-  struct link share_wait;   /* in connection->share_waiters */
-  struct command *mate;     /* the other of a fused pair */
-  uint64_t started_ns;
-  uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
-  uint64_t offset;  /* bytes into the volume */
-  uint64_t gate_offset, gate_length;
-  uint64_t cursor;                  /* range commands: how far they are */
-  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
-  uint64_t fail_offset;
-  uint32_t length;
-  uint32_t slot;
-  uint32_t nsid;
-  uint32_t entered_nsid; /* the namespace it counts as a user of */
-  uint32_t reserved;     /* frames held of the tier's budget */
-  uint32_t shared;       /* frames that count as its connection's */
-  uint32_t share_wanted;
-  uint32_t data_length;     /* of host data that is expected */
-  uint32_t index;           /* of a list of ranges */
-  uint32_t media_under_way; /* own media operations */
-  int32_t media_error;
-  uint16_t status;
-  uint16_t fresh_count, pin_count, done_count, receive_frames;
-  uint8_t stage, range_stage, part;
-  /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
-   * its connection ended while its own media operation was under way. is_clearing: it has its range
-   * fenced in the tier. */
-  bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing;
-  uint8_t sqe[64];
-  uint32_t *fresh;   /* frames that host data goes to, or is made in */
-  uint32_t *pins;    /* frames pinned for reading */
-  struct iovec *iov; /* one per extent */
-};
-
-enum step { STEP_WAIT, STEP_DONE };
+/* ---- connections ---- */
 
 /* An admin or fabrics command that is with the control plane. */
 struct admin_command {
@@ -291,8 +246,10 @@ struct ps_core {
   struct reactor *reactors;
   pthread_barrier_t connections_are_gone; /* of all reactors, when they stop */
 
-  pthread_mutex_t lock; /* tier, volumes, maps, media_op pool */
+  pthread_mutex_t lock; /* tier, hints, schedulers, volumes, maps, media_op pool */
   struct ps_tier *tier;
+  struct ps_hints *hints;
+  struct ps_ring *ring; /* NULL: none */
   uint8_t *frames;
   size_t frames_size;
   uint32_t frame_count;
@@ -323,18 +280,22 @@ struct ps_core {
   struct ps_notice error_notices[ERROR_NOTICES];
   uint32_t error_head, error_count;
   uint64_t notices_lost;
-  struct link consumed; /* allocated nodes and closed connections to free at the next call */
+  uint64_t *warm_tenants; /* bits: tenants whose warm-event log is to be told of */
+  uint32_t warm_count;    /* ... of which so many are set */
+  struct link consumed;   /* allocated nodes and closed connections to free at the next call */
 };
 
+/* A namespace is a volume, or the extension namespace of its subsystem, or there is none. */
 struct namespace_slot {
   struct volume *volume;
   uint32_t users;
-  bool is_unmapping;
+  bool is_extension, is_unmapping;
   uint32_t cookie;
 };
 
 struct namespace_map {
   struct namespace_slot *slots; /* PS_MAX_NSID + 1, made on first use */
+  uint32_t extension_nsid;      /* 0: none */
 };
 
 static inline void core_lock(struct ps_core *core) { pthread_mutex_lock(&core->lock); }
@@ -349,11 +310,12 @@ static inline struct command *command_at(const struct connection *connection, ui
 uint64_t monotonic_ns(void);
 
 /* notice.c */
-void notice_init(struct ps_core *core);
+bool notice_init(struct ps_core *core);
 void notice_post(struct ps_core *core, struct notice_node *node);
 void notice_send(struct ps_core *core, const struct ps_notice *notice);
 void notice_io_error(struct ps_core *core, const struct ps_notice *notice);
 void notice_wake(struct ps_core *core);
+void notice_warm_event(struct ps_core *core, uint16_t tenant);
 uint64_t notice_lost(struct ps_core *core);
 void notice_release(struct ps_core *core);
 void notice_end(struct ps_core *core);
@@ -397,12 +359,16 @@ void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
 void volume_retry(struct reactor *reactor);
 void volume_bury(struct reactor *reactor);
-void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
-struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
 
-/* gate.c: with the lock held */
-bool gate_enter(struct command *command, bool exclusive);
-void gate_leave(struct command *command);
+/* namespace.c: with the lock held */
+const struct namespace_slot *namespace_enter(struct ps_core *core, uint32_t subsystem,
+                                             uint32_t nsid);
+void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
+bool namespace_resolve(void *context, uint32_t subsystem, uint32_t nsid,
+                       struct ps_hints_namespace *result);
+
+/* hint.c: with the lock held */
+void hint_tell_events(struct ps_core *core);
 
 /* connection.c */
 struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
@@ -430,64 +396,6 @@ void admin_answer(struct connection *connection, const struct message *message);
 void admin_sent(struct connection *connection, uint32_t slot);
 void admin_free(struct connection *connection);
 
-/* command.c */
-void command_prepare(struct connection *connection, uint32_t slot);
-void command_start(struct connection *connection, const struct ps_engine_event *event);
-void command_data(struct connection *connection, const struct ps_engine_event *event);
-void command_sent(struct connection *connection, uint32_t slot);
-void command_run(struct reactor *reactor, struct task *task);
-bool command_abort(struct connection *connection, uint32_t slot);
-void break_pair(struct connection *connection);
-void command_end_all(struct connection *connection);
-void command_media_ended(struct reactor *reactor, struct command *command, int32_t error);
-void receive_data(struct command *command, uint32_t iov_count, uint32_t length);
-
-/* rw.c: with the lock held */
-bool settle(struct command *command);
-
-/* range.c: with the lock held */
-void end_clear(struct command *command, bool is_cleared);
-
-/* parse.c: 0, or the status to end the command with */
-uint16_t command_parse(struct command *command, const struct ps_engine_event *event);
-
-/* transfer.c: with the lock held */
-uint32_t segment_count(const struct command *command);
-void fail(struct command *command, int32_t error, bool is_write);
-void leave_receive(struct command *command);
-bool reserve_frames(struct command *command, uint32_t reserve);
-bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve);
-bool receive_fresh(struct command *command, uint32_t reserve);
-bool receive_parameters(struct command *command, uint32_t reserve);
-bool publish_fresh(struct command *command, struct command *source);
-bool make_durable(struct command *command, uint64_t offset, uint64_t length, bool sync);
-bool pin_range(struct command *command);
-uint32_t pinned_iov(struct command *command);
-void drop_pins(struct command *command);
-void drop_fresh(struct command *command);
-void drop_all(struct command *command);
-
-/* share.c: with the lock held, but for share_is_short and share_check */
-void share_init(struct ps_core *core);
-bool share_enter(struct command *command, uint32_t frames);
-void share_leave(struct command *command);
-bool share_is_short(struct ps_core *core);
-void share_check(struct connection *connection, bool is_short);
-
-/* A step is over when its work is done, or when the command failed with a status. */
-static inline enum step step_of(const struct command *command, bool is_done) {
-  return is_done || command->status != 0 ? STEP_DONE : STEP_WAIT;
-}
-
-/* The execute functions, one file each. */
-enum step read_step(struct command *command);
-enum step write_step(struct command *command);
-enum step flush_step(struct command *command);
-enum step compare_step(struct command *command);
-enum step fused_write_step(struct command *command);
-enum step zeroes_step(struct command *command);
-enum step verify_step(struct command *command);
-enum step dsm_step(struct command *command);
-enum step copy_step(struct command *command);
+#include "command.h"
 
 #endif

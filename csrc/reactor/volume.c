@@ -1,81 +1,10 @@
-/* Volumes: opening, the namespace maps, and the flush and close that the control plane asks for. */
+/* Volumes: opening, and the flush and close that the control plane asks for. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
-
-/* ---- namespace maps: with the lock held ---- */
-
-static struct namespace_slot *slot_of(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
-  if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return NULL;
-  struct namespace_slot *slots = core->maps[subsystem].slots;
-  return slots == NULL ? NULL : &slots[nsid];
-}
-
-/* The volume behind a namespace, with the caller counted as its user; NULL when there is none. */
-struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
-  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  if (slot == NULL || slot->volume == NULL || slot->is_unmapping) return NULL;
-  slot->users++;
-  return slot->volume;
-}
-
-static void say_unmapped(struct ps_core *core, uint32_t cookie) {
-  notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = cookie});
-}
-
-static void clear_slot(struct ps_core *core, struct namespace_slot *slot) {
-  assert(core->removals > 0);
-  core->removals--;
-  slot->volume = NULL;
-  slot->is_unmapping = false;
-}
-
-void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
-  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  assert(slot != NULL && slot->users > 0);
-  if (--slot->users > 0 || !slot->is_unmapping) return;
-  clear_slot(core, slot);
-  say_unmapped(core, slot->cookie);
-}
-
-int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t number) {
-  assert(core != NULL);
-  if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return -EINVAL;
-  if (number >= PS_MAX_VOLUMES || !core->volumes[number].is_open) return -ENOENT;
-  int result = 0;
-  core_lock(core);
-  struct namespace_map *map = &core->maps[subsystem];
-  if (map->slots == NULL) map->slots = calloc(PS_MAX_NSID + 1, sizeof *map->slots);
-  if (map->slots == NULL)
-    result = -ENOMEM;
-  else if (map->slots[nsid].volume != NULL)
-    result = -EEXIST;
-  else
-    map->slots[nsid].volume = &core->volumes[number];
-  core_unlock(core);
-  return result;
-}
-
-int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t cookie) {
-  assert(core != NULL);
-  bool found = false, is_unused = false;
-  core_lock(core);
-  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  if (slot != NULL && slot->volume != NULL && !slot->is_unmapping) {
-    found = true;
-    is_unused = slot->users == 0;
-    slot->is_unmapping = true;
-    slot->cookie = cookie;
-    core->removals++;
-    if (is_unused) clear_slot(core, slot);
-  }
-  core_unlock(core);
-  if (is_unused) say_unmapped(core, cookie);
-  return found ? 0 : -ENOENT;
-}
 
 /* ---- in the owner's thread ---- */
 
