@@ -7,6 +7,7 @@ ffi: Any
 class _Lib:
     PS_DIGEST_HEADER: int
     PS_DIGEST_DATA: int
+    PS_MEDIA_PARTS: int
     PS_MEDIA_READ: int
     PS_MEDIA_WRITE: int
     PS_MEDIA_SYNC: int
@@ -23,6 +24,24 @@ class _Lib:
     PS_TIER_READ: int
     PS_TIER_WRITE: int
     PS_TIER_SYNC: int
+    PS_RING_MAGIC: int
+    PS_RING_VERSION: int
+    PS_FACT_READ: int
+    PS_FACT_WRITE: int
+    PS_FACT_DISCARD: int
+    PS_FACT_SET: int
+    PS_FACT_RANGE: int
+    PS_FACT_SIGNATURE: int
+    PS_FACT_INTENT: int
+    PS_FACT_RETAIN: int
+    PS_FACT_CANCEL: int
+    PS_FACT_OUTCOME: int
+    PS_FACT_UNMAPPED: int
+    PS_FACT_HIT: int
+    PS_FACT_READAHEAD: int
+    PS_FACT_ONCE: int
+    PS_FACT_SEQUENTIAL: int
+    PS_FACT_DATED: int
     PS_NOTICE_COMMAND: int
     PS_NOTICE_CLOSED: int
     PS_NOTICE_QUIET: int
@@ -155,6 +174,12 @@ class _Lib:
     def ps_tier_unflushed(self, tier: Any, volume: int) -> int: ...
     def ps_tier_get_stats(self, tier: Any, stats: Any) -> None: ...
     def ps_tier_check(self, tier: Any) -> int: ...
+    def ps_ring_new(self, capacity: int) -> Any: ...
+    def ps_ring_free(self, ring: Any) -> None: ...
+    def ps_ring_fd(self, ring: Any) -> int: ...
+    def ps_ring_put(self, ring: Any, fact: Any) -> bool: ...
+    def ps_ring_has_room(self, ring: Any, count: int) -> bool: ...
+    def ps_ring_lose(self, ring: Any, count: int) -> None: ...
     def ps_sched_new(self, window: int) -> Any: ...
     def ps_sched_free(self, sched: Any) -> None: ...
     def ps_sched_push(self, sched: Any, now_ns: int, item: Any) -> None: ...
