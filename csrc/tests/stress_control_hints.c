@@ -39,7 +39,8 @@ static uint32_t nsid_of(uint32_t index) {
 }
 
 void control_map_extension(struct control *control, uint32_t index) {
-  struct pax_capability capability = {.magic = PAX_MAGIC_CAPABILITY, .major = PAX_MAJOR};
+  struct pax_capability capability = {
+      .magic = PAX_MAGIC_CAPABILITY, .major = PAX_MAJOR, .carriers = UINT32_MAX};
   ps_core_set_capability(control->core, &capability);
   int result = ps_core_map_extension(control->core, index, nsid_of(index));
   if (result != 0) stress_fail("an extension namespace was not mapped", (uint64_t)-result);
