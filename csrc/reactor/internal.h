@@ -112,21 +112,27 @@ struct mailbox {
 
 /* ---- volumes ---- */
 
-/* One operation under way, or waiting in the volume's scheduler. */
+/* One operation under way, or waiting in the volume's scheduler. Neighbours that start together
+ * hang on the first by item.merged, and its request is for them all. */
 struct media_op {
   struct ps_sched_item item;
   struct ps_media_request request;
+  struct iovec parts[PS_MEDIA_PARTS];
   struct volume *volume;
-  struct task *owner; /* a command's own operation (zero), or NULL: the tier's */
-  struct media_op *next;
-  uint32_t ticket;
-  bool is_submitted; /* the medium has it */
+  struct task *owner;           /* a command's own operation (zero), or NULL: the tier's */
+  struct media_op *first;       /* of the chain whose operations are tried alone, else NULL */
+  struct media_op *next;        /* in the pool, or in what ended */
+  struct media_op *same_ticket; /* in core->by_ticket */
+  uint8_t *buffer;
+  uint64_t cookie;   /* of the hints: who wanted it; 0: nobody */
+  uint32_t ticket;   /* the tier's */
+  bool is_submitted; /* the medium has it, or is about to get it */
 };
 
 struct volume {
   struct ps_core *core;
   struct ps_media *media;
-  struct ps_sched *sched;
+  struct ps_sched *sched;  /* under the lock, as all of the volume that commands look at */
   struct reactor *reactor; /* owns the medium */
   struct ps_media_limits limits;
   uint32_t number;
@@ -137,7 +143,9 @@ struct volume {
   /* Set by the control thread, cleared by the owner. A dead one is never used again. */
   _Atomic bool is_open, is_dead;
   _Atomic uint32_t messages; /* to the owner that it has not seen: so long it is not used again */
-  struct media_op *incoming; /* from other reactors, a stack */
+  _Atomic bool is_wanted;    /* its scheduler may have something to start; set under the lock */
+  bool has_hints;            /* the hints know its scheduler; under the lock */
+  uint64_t look_ns; /* the owner's: when its scheduler has something although nobody wants */
 
   /* The gate: commands on ranges, and the one that wants its range alone. */
   struct link active;
@@ -234,6 +242,8 @@ struct reactor {
   struct volume *dead; /* abandoned, and not out of the tier yet */
   uint64_t next_second_ns;
   bool tier_changed;              /* actions or wakes may wait in the tier */
+  _Atomic bool has_wanted;        /* one of its volumes is wanted; set by any reactor */
+  uint64_t look_ns;               /* the earliest look_ns of its volumes */
   struct media_op *_Atomic ended; /* media operations that ended, from any thread */
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
   bool must_wake_control;         /* a notice was posted */
@@ -260,6 +270,8 @@ struct ps_core {
   struct namespace_map *maps;
   struct media_op *ops;
   struct media_op *free_ops;
+  struct media_op *by_ticket[MEDIA_OPS];  /* the tier's, by ticket % MEDIA_OPS */
+  _Atomic uint64_t timer_ns;              /* when the first reactor moves on by itself */
   uint32_t receive_frames, receive_limit; /* frames of writes that wait for host data */
   uint32_t share, receive_share;          /* of one connection, in frames */
   uint32_t transfers;                     /* commands that hold some of the budget */
@@ -344,12 +356,19 @@ int volume_watch(struct reactor *reactor, struct volume *volume, int fd);
 /* pump.c */
 void pump(struct reactor *reactor);
 void wake_task(struct reactor *reactor, struct task *task);
+void volume_want(struct reactor *reactor, struct volume *volume);
 void signal_others(struct reactor *reactor);
-void volume_start_ops(struct reactor *reactor, struct volume *volume);
-void volume_take_incoming(struct reactor *reactor, struct volume *volume);
-void media_ended(struct reactor *reactor);
-void op_cancel(struct reactor *reactor, struct media_op *op);
+bool pump_is_wanted(const struct reactor *reactor);
+uint64_t pump_next_time(const struct reactor *reactor);
+
+/* media_op.c: with the lock held, but for op_submit and media_ended */
 bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length);
+void op_start_actions(struct reactor *reactor);
+void op_promote(struct reactor *reactor);
+struct media_op *op_popped(struct ps_sched_item *item);
+void op_cancel(struct reactor *reactor, struct media_op *op);
+void op_submit(struct media_op *op);
+void media_ended(struct reactor *reactor);
 
 /* volume.c */
 int volume_start(struct reactor *reactor, struct volume *volume);

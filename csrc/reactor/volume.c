@@ -24,8 +24,12 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   take_limits(volume);
   int fd = ps_media_wait_fd(volume->media);
   if (fd >= 0 && (error = volume_watch(reactor, volume, fd)) != 0) return error;
-  volume->is_started = true;
   reactor->volumes[reactor->volume_count++] = volume;
+  core_lock(volume->core);
+  volume->is_started = true;
+  volume->has_hints = true; /* whoever opened it told them */
+  volume_want(reactor, volume);
+  core_unlock(volume->core);
   return 0;
 }
 
@@ -89,12 +93,11 @@ static void abandon_ops(struct reactor *reactor, struct volume *volume) {
   core_lock(core);
   ps_tier_volume_resize(core->tier, volume->number, 0);
   volume->size = 0;
-  volume->incoming = NULL;
   for (uint32_t i = 0; i < MEDIA_OPS; i++) {
     struct media_op *op = &core->ops[i];
     if (op->volume != volume) continue;
-    if (op->is_submitted && op->request.buffer != NULL) {
-      size_t inside = (size_t)(op->request.buffer - core->frames);
+    if (op->is_submitted && op->buffer != NULL) {
+      size_t inside = (size_t)(op->buffer - core->frames);
       ps_tier_reference(core->tier, (uint32_t)(inside / core->config.slot_size));
       core->keeps_frames = true;
     }
@@ -110,6 +113,14 @@ static bool is_gone(const struct volume *volume) {
   return ps_tier_volume_remove(volume->core->tier, volume->number) == 0;
 }
 
+/* The hints forget the volume, and its scheduler has no jobs any more. The lock is held. */
+static void forget_hints(struct reactor *reactor, struct volume *volume) {
+  if (!volume->has_hints) return;
+  volume->has_hints = false;
+  ps_hints_volume(reactor->core->hints, reactor->now_ns, volume->number, NULL);
+  reactor->tier_changed = true;
+}
+
 /* The medium is closed and the volume's number free again. */
 static void close_volume(struct reactor *reactor, struct volume *volume, bool abandon) {
   struct ps_core *core = reactor->core;
@@ -120,6 +131,7 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   media_ended(reactor);
   core_lock(core);
   volume->is_dead = abandon;
+  forget_hints(reactor, volume);
   core_unlock(core);
   ps_media_close(volume->media, abandon);
   if (abandon) abandon_ops(reactor, volume);
@@ -197,6 +209,7 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   struct volume *volume = task->volume;
   const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
+  forget_hints(reactor, volume); /* else their fills would keep it busy */
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   /* Also what commands have the medium do themselves: an abandoned volume may still be mapped. */
   bool is_busy = volume_work(core, volume, 0) > 0 || volume->stats.in_flight > 0;
