@@ -168,9 +168,9 @@ def page(data: bytes) -> bytes:
 # ---- commands ----
 
 
-def submit(mailbox: int = NO_MAILBOX, nsid: int = 1, **fields: int) -> bytes:
+def submit(mailbox: int = NO_MAILBOX, nsid: int = 1) -> bytes:
     """The submit opcode; the batch is the command's data."""
-    return nvme.sqe(SUBMIT, nsid, cdw10=mailbox, **fields)
+    return nvme.sqe(SUBMIT, nsid, cdw10=mailbox)
 
 
 def query(kind: int, number: int = 0, *, nsid: int = 1, mailbox: int = 0, blocks: int = 0) -> bytes:
@@ -262,7 +262,20 @@ def _answer(raw: bytes) -> Residency | Outcome:
         return Residency(tag, total, warm, coming, ready, REASONS[reason])
     assert (kind, size) == (OUTCOME_ANSWER, 56), (hex(kind), size)
     fields = struct.unpack_from("<QQQQIIBBBB", raw, 8)
-    return Outcome(tag, *fields[:8], REASONS[fields[8]], bool(fields[9] & 1))
+    intent_id, total, admitted, warm, predicted, ready, state, verdict, reason, flags = fields
+    return Outcome(
+        tag,
+        intent_id,
+        total,
+        admitted,
+        warm,
+        predicted,
+        ready,
+        state,
+        verdict,
+        REASONS[reason],
+        bool(flags & 1),
+    )
 
 
 def parse_answer(raw: bytes) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from nvme_tcp import commands as nvme
@@ -180,10 +181,10 @@ def expected_statuses() -> list[tuple[str, bytes, bytes, int, str]]:
     beyond = nvme.dsm_ranges([(0, 8), (100, 157)])
     ok = "ok"
 
-    def block(opcode: int, slba: int, count: int, **options: int) -> bytes:
+    def block(opcode: int, slba: int, count: int, **options: Any) -> bytes:
         return nvme.block_command(opcode, slba, count, nsid=EXTENSION, **options)
 
-    def entry(opcode: int, **fields: int) -> bytes:
+    def entry(opcode: int, **fields: Any) -> bytes:
         return nvme.sqe(opcode, EXTENSION, **fields)
 
     page = bytes(PAGE)
@@ -384,7 +385,7 @@ def test_deep_queue_of_long_transfers(queue: Queue) -> None:
 def test_each_host_has_a_status_page_and_mailboxes_of_its_own(site: Site, queue: Queue) -> None:
     raw = hints.page(hints.batch(hints.set_(3, [(0, 8)]), sequence=31))
     assert hinting.write_pages(queue, FIRST + 30, raw).is_ok
-    with site.pair(1, **OTHER_HOST) as other:  # type: ignore[arg-type]
+    with site.pair(1, **OTHER_HOST) as other:
         (theirs,) = other.io
         before = status_page(theirs)
         assert hints.parse_answer(hinting.read_pages(theirs, FIRST + 30)).state == hints.EMPTY

@@ -349,7 +349,7 @@ def test_another_host_sees_and_withdraws_nothing(site: Site, queue: Queue, cold:
     ranges = [(cold, COLD_BLOCKS)]
     hinting.accepted(queue, hints.set_(99, ranges), hints.intent(number, ranges), mailbox=9)
     end = hinting.ended(queue, number)
-    with site.pair(1, **OTHER_HOST) as other:  # type: ignore[arg-type]
+    with site.pair(1, **OTHER_HOST) as other:
         (theirs,) = other.io
         assert hinting.outcome(theirs, number).state == hints.UNKNOWN
         assert hinting.mailbox_answer(theirs, 9).state == hints.EMPTY
