@@ -13,7 +13,7 @@
 #define MS_NS 1000000ull
 #define SECOND_NS 1000000000ull
 
-enum state {
+enum progress {
   IDLE = 0,
   WAITING = 1,
   STARTED = 2, /* items */
@@ -63,6 +63,8 @@ struct meter {
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
+  double alone, drift_ns;
+  uint64_t drift_from;
   /* The share of the bandwidth that dated work gets while there is some. */
   double share;
   uint64_t share_ns, share_bytes, share_from_ns;
