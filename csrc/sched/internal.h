@@ -87,6 +87,24 @@ void meter_dated_bytes(struct meter *meter, uint32_t bytes);
 /* Bytes per second that dated work gets. */
 double meter_left_over(const struct meter *meter);
 
+/* ---- what comes and must go before others (forecast.c) ---- */
+
+#define PS_SCHED_OVERTAKERS 48
+#define TIGHT_NS (4 * MS_NS) /* jobs with less slack than this go by deadline */
+#define OVERTAKING_STEP_NS (20 * MS_NS)
+#define OVERTAKING_MEMORY_NS 1e9
+
+/* Dated bytes that came in the last second or so, by how long after they had to go by deadline. */
+struct overtaking {
+  double bytes[PS_SCHED_OVERTAKERS];
+  double slack[PS_SCHED_OVERTAKERS]; /* sums of bytes times nanoseconds */
+  double seen_ns;
+  uint64_t from_ns;
+};
+
+void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t slack_ns,
+                     uint64_t bytes);
+
 /* ---- lists, and neighbours (queue.c) ---- */
 
 struct item_list {
@@ -96,6 +114,7 @@ struct item_list {
 struct ps_sched {
   struct ps_sched_config config;
   struct meter meter;
+  struct overtaking overtaking;
   struct item_list lists[PS_SCHED_CLASSES][PS_SCHED_PRIORITIES]; /* all classes but DATED */
   struct tree dated;   /* items by latest start */
   struct tree jobs;    /* dated ones, by deadline */
