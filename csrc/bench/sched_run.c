@@ -79,7 +79,9 @@ static void reap(struct sim *sim) {
   }
 }
 
+/* The plain policies are spared speculation, for which they have no place. */
 static bool is_there(const struct sim *sim, const struct arrival *arrival) {
+  if (arrival->kind == GUESS && sim->policy != &policy_deadline) return false;
   return sim->with_dated || arrival->kind == DEMAND || arrival->kind == WRITE;
 }
 

@@ -13,7 +13,7 @@
 #define MS_NS 1000000ull
 #define SECOND_NS 1000000000ull
 
-enum state {
+enum progress {
   IDLE = 0,
   WAITING = 1,
   STARTED = 2, /* items */
@@ -63,6 +63,8 @@ struct meter {
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
+  double alone, drift_ns;
+  uint64_t drift_from;
   /* The share of the bandwidth that dated work gets while there is some. */
   double share;
   uint64_t share_ns, share_bytes, share_from_ns;
@@ -85,6 +87,24 @@ void meter_dated_bytes(struct meter *meter, uint32_t bytes);
 /* Bytes per second that dated work gets. */
 double meter_left_over(const struct meter *meter);
 
+/* ---- what comes and must go before others (forecast.c) ---- */
+
+#define PS_SCHED_OVERTAKERS 48
+#define TIGHT_NS (4 * MS_NS) /* jobs with less slack than this go by deadline */
+#define OVERTAKING_STEP_NS (20 * MS_NS)
+#define OVERTAKING_MEMORY_NS 1e9
+
+/* Dated bytes that came in the last second or so, by how long after they had to go by deadline. */
+struct overtaking {
+  double bytes[PS_SCHED_OVERTAKERS];
+  double slack[PS_SCHED_OVERTAKERS]; /* sums of bytes times nanoseconds */
+  double seen_ns;
+  uint64_t from_ns;
+};
+
+void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t slack_ns,
+                     uint64_t bytes);
+
 /* ---- lists, and neighbours (queue.c) ---- */
 
 struct item_list {
@@ -94,6 +114,7 @@ struct item_list {
 struct ps_sched {
   struct ps_sched_config config;
   struct meter meter;
+  struct overtaking overtaking;
   struct item_list lists[PS_SCHED_CLASSES][PS_SCHED_PRIORITIES]; /* all classes but DATED */
   struct tree dated;   /* items by latest start */
   struct tree jobs;    /* dated ones, by deadline */

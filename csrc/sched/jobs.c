@@ -9,7 +9,6 @@
 
 #include "internal.h"
 
-#define TIGHT_NS (4 * MS_NS) /* less slack than this, and they go by deadline */
 #define LATE_TURNS 16        /* one piece in so many is of the oldest job when there is no slack */
 #define LOOKED_AT 8          /* jobs that may make the first of them critical */
 #define CRITICAL 2.0         /* latencies before the latest start at which it becomes so */
@@ -66,6 +65,14 @@ static void leave(struct ps_sched *sched, struct ps_sched_job *job) {
   job->state = IDLE;
 }
 
+static void note_overtaking(struct ps_sched *sched, uint64_t now_ns,
+                            const struct ps_sched_job *job) {
+  double service_ns = (double)job->bytes * 1e9 / meter_left_over(&sched->meter);
+  double goes_ns = (double)job->deadline_ns - service_ns - TIGHT_NS;
+  uint64_t slack_ns = goes_ns > (double)now_ns ? (uint64_t)goes_ns - now_ns : 0;
+  overtaking_note(&sched->overtaking, now_ns, slack_ns, job->bytes);
+}
+
 void ps_sched_add_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_job *job) {
   assert(sched != NULL && job != NULL && job->bytes > 0);
   assert(job->sched_class == PS_SCHED_DATED || job->sched_class == PS_SCHED_SPECULATIVE);
@@ -73,7 +80,10 @@ void ps_sched_add_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_j
   job->arrived_ns = now_ns;
   job->node.order = (uint64_t)job->priority << 60 | sched->orders++;
   enter(sched, job);
-  if (job->sched_class == PS_SCHED_DATED) list_add(sched, job);
+  if (job->sched_class == PS_SCHED_DATED) {
+    list_add(sched, job);
+    note_overtaking(sched, now_ns, job);
+  }
   sched->stats.jobs++;
   sched->was_offered = false;
   jobs_note_pending(sched, now_ns);

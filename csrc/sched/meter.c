@@ -24,6 +24,10 @@
 #define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
 #define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
 #define PERIOD_NS (2 * SECOND_NS) /* the best latency is that of one to two such periods */
+#define FAR_OFF 0.2
+#define DRIFT_GAIN 0.25
+#define PHASE_GAIN (1.0 / 32)
+#define ALONE_MEMORY 256.0
 #define SHARE_SAMPLE_NS MS_NS
 #define SHARE_MEMORY_NS (50e6)
 
@@ -69,7 +73,7 @@ static void correct_bandwidth(struct meter *meter) {
   double slope = meter->cov_xy / meter->var_x;
   double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
   double error = sqrt(rest / (meter->count * meter->var_x));
-  double excess = fabs(slope - 1) - error;
+  double excess = fabs(slope - 1) - error - FAR_OFF;
   if (excess <= 0) return;
   double factor = between(slope > 1 ? 1 + excess : 1 - excess, 0.5, 2);
   double bandwidth = between(meter->bandwidth / factor, LEAST_BANDWIDTH, MOST_BANDWIDTH);
@@ -83,7 +87,6 @@ static void correct_bandwidth(struct meter *meter) {
 }
 
 static void correct_latency(struct meter *meter, uint64_t now_ns) {
-  meter->latency_ns = fmax(meter->mean_y - meter->mean_x, LEAST_LATENCY_NS);
   if (now_ns - meter->period_ns > PERIOD_NS) {
     meter->best_ns[1] = meter->best_ns[0];
     meter->best_ns[0] = INFINITY;
@@ -103,6 +106,32 @@ static void correct_window(struct meter *meter) {
     meter->window += fmax(1, meter->window / 8);
   meter->window = between(meter->window, fmin(LEAST_WINDOW, meter->most_window),
                           meter->most_window);
+}
+
+/* While transfers follow one another, a bandwidth that is a little off makes them drift away from
+ * when they are expected. */
+static void follow_drift(struct meter *meter) {
+  double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->drift_from);
+  double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -0.2, 0.2) : 0;
+  meter->bandwidth = between(meter->bandwidth * (1 - DRIFT_GAIN * drift), LEAST_BANDWIDTH, MOST_BANDWIDTH);
+  meter->drift_ns = 0;
+  meter->drift_from = meter->started_bytes;
+}
+
+/* A read has ended later, or sooner, than expected. If it had the medium for itself, that is due to
+ * the latency; else to those before it, and so to those after it. */
+static void track(struct meter *meter, uint64_t now_ns, double own_ns, double expected_ns,
+                  double elapsed_ns) {
+  double off_ns = elapsed_ns - expected_ns - meter->latency_ns;
+  if (expected_ns <= own_ns * 1.01 + 1) {
+    meter->alone = fmin(meter->alone + 1, ALONE_MEMORY);
+    meter->latency_ns = fmax(meter->latency_ns + off_ns / meter->alone, LEAST_LATENCY_NS);
+    return;
+  }
+  double step_ns = between(off_ns, -2 * meter->latency_ns, 2 * meter->latency_ns) * PHASE_GAIN;
+  meter->drift_ns += step_ns;
+  if (meter->free_ns > now_ns)
+    meter->free_ns = (uint64_t)fmax((double)meter->free_ns + step_ns, (double)now_ns);
 }
 
 static void sample(struct meter *meter, double expected_ns, double elapsed_ns) {
@@ -129,10 +158,13 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   double expected_ns = (double)item->transfer_ns;
   double elapsed_ns = (double)(now_ns - item->started_ns);
   elapsed_ns = fmin(elapsed_ns, OUTLIER * (meter->latency_ns + expected_ns));
+  double own_ns = meter_transfer_ns(meter, bytes);
   sample(meter, expected_ns, elapsed_ns);
-  meter->excess += elapsed_ns - meter_transfer_ns(meter, bytes);
+  track(meter, now_ns, own_ns, expected_ns, elapsed_ns);
+  meter->excess += elapsed_ns - own_ns;
   if (++meter->samples < BATCH) return;
   correct_bandwidth(meter);
+  follow_drift(meter);
   correct_latency(meter, now_ns);
   correct_window(meter);
   meter->samples = 0;

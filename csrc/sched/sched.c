@@ -178,8 +178,8 @@ uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
   const struct ps_sched_stats *stats = &sched->stats;
   if (sched->in_flight >= meter_window(&sched->meter)) return UINT64_MAX;
-  bool paced = stats->waiting[PS_SCHED_DATED] > 0 || stats->waiting[PS_SCHED_WRITE] > 0 ||
-               sched->first_job != NULL;
+  bool paced = stats->waiting[PS_SCHED_DATED] > 0 || sched->first_job != NULL ||
+               (stats->waiting[PS_SCHED_WRITE] > 0 && may_write(sched));
   bool guesses = stats->waiting[PS_SCHED_SPECULATIVE] > 0 || sched->guesses.root != NULL;
   if (!paced && !guesses) return UINT64_MAX;
   uint64_t time = gate_next_time(sched, now_ns, !paced);
