@@ -202,9 +202,8 @@ class Traffic:
 
         Not `to_the_end`: return with commands in flight.
         """
-        kinds: list[Callable[[Queue], None]] = (
-            [self.write] * 9 + [self.read] * 9 + [self.write_zeroes, self.deallocate, self.flush]
-        )
+        kinds: list[Callable[[Queue], None]] = [self.write_zeroes, self.deallocate, self.flush]
+        kinds += [self.write] * 9 + [self.read] * 9
         if self.plan.with_compare:
             kinds.append(self.compare)
         kinds += self.further_kinds()
