@@ -90,7 +90,7 @@ void control_look_at_hints(struct control *control) {
 }
 
 /* All have ended, and each in one way. */
-static void check_counts(uint16_t tenant, const struct pax_counts *counts, const char *what) {
+static void check_counts(uint32_t tenant, const struct pax_counts *counts, const char *what) {
   uint64_t sum = counts->met + counts->late + counts->dropped + counts->cancelled;
   if (counts->pending != 0) stress_fail(what, tenant);
   if (counts->arrived != sum) stress_fail(what, counts->arrived - sum);
@@ -108,8 +108,8 @@ void control_check_hints(struct control *control) {
   ps_core_hint_stats(core, &hints);
   if (hints.sets != 0 || hints.signatures != 0 || hints.intents != 0)
     stress_fail("hints outlive their volumes", hints.sets + hints.signatures + hints.intents);
-  for (uint16_t tenant = 0; tenant < TENANTS; tenant++) {
-    ps_core_hint_status(core, tenant, 0, page);
+  for (uint32_t tenant = 0; tenant < TENANTS; tenant++) {
+    ps_core_hint_status(core, (uint16_t)tenant, 0, page);
     memcpy(&status, page, sizeof status);
     for (uint32_t i = 0; i < PAX_PRIORITIES; i++) {
       check_counts(tenant, &status.intent_counts[i], "intents do not add up, tenant or number");
