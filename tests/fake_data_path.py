@@ -18,15 +18,26 @@ import looptime  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 from fake_network import FakeNetwork
 
+from prestage.ext.names import Carrier, State
+from prestage.ext.pages import (
+    Capability,
+    Event,
+    EventLog,
+    Status,
+    encode_events,
+    encode_status,
+)
 from prestage.target.datapath import (
     ClosedNotice,
     CommandNotice,
     DoneNotice,
-    DsmRange,
+    HintBudget,
     Notice,
+    Numbers,
     QueueConfig,
     VolumeConfig,
     VolumeLimits,
+    WarmEventNotice,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError
 from prestage.target.latency import Counts
@@ -45,6 +56,7 @@ HOST_ID = bytes(range(16))
 DNR = 0x4000
 GIB = 1 << 30
 CC_ENABLED = 0x460061
+NO_HINTS = Status(Capability(Carrier(0)))
 T = TypeVar("T")
 
 
@@ -63,7 +75,6 @@ class Volume:
     config: VolumeConfig
     size: int
     stats: dict[str, int] = field(default_factory=dict)
-    ranges: list[DsmRange] = field(default_factory=list)
     open: bool = True
 
 
@@ -114,6 +125,14 @@ class FakeDataPath:
         self.live = 0
         self.adopted: list[tuple[int, int]] = []
         self.warnings = 0
+        self.extensions: dict[int, int] = {}
+        """NSID of the extension namespace by subsystem."""
+        self.capability = b""
+        self.budgets: dict[int, HintBudget | None] = {}
+        self.statuses: dict[int, Status] = {}
+        """Status pages by tenant."""
+        self.events: dict[int, tuple[Event, ...]] = {}
+        """Warm events by tenant, oldest first."""
 
     def _later(self, notice: Notice) -> None:
         asyncio.get_running_loop().call_soon(lambda: self.receive(notice))
@@ -230,15 +249,23 @@ class FakeDataPath:
         self._check_open(volume)
         return np.zeros(192, np.uint64)
 
-    def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
-        return list(self.volumes[volume].ranges)
+    def volume_sched(self, volume: int) -> Numbers:
+        self._check_open(volume)
+        return {"waiting": [1, 0, 2, 0], "in_flight": [3, 0, 0, 0], "window": 8, "dated_met": 5}
 
     def map(self, subsystem: int, nsid: int, volume: int) -> None:
         assert (subsystem, nsid) not in self.maps
         self.maps[subsystem, nsid] = volume
 
+    def map_extension(self, subsystem: int, nsid: int) -> None:
+        assert (subsystem, nsid) not in self.maps
+        assert subsystem not in self.extensions
+        self.extensions[subsystem] = nsid
+
     def unmap(self, subsystem: int, nsid: int, cookie: int) -> None:
-        if self.maps.pop((subsystem, nsid), None) is None:
+        if self.extensions.get(subsystem) == nsid:
+            del self.extensions[subsystem]
+        elif self.maps.pop((subsystem, nsid), None) is None:
             raise DataPathError("No such file or directory", "unmap")
         self._order("unmap", nsid, cookie)
 
@@ -250,6 +277,35 @@ class FakeDataPath:
 
     def tier_stats(self) -> dict[str, int]:
         return {"read_hits": 0}
+
+    def tenant_stats(self, tenant: int) -> dict[str, int]:
+        return {"frames": 0}
+
+    def set_capability(self, capability: bytes) -> None:
+        self.capability = capability
+
+    def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
+        self.budgets[tenant] = budget
+
+    def hint_status(self, tenant: int, subsystem: int) -> bytes:
+        return encode_status(self.statuses.get(tenant, NO_HINTS))
+
+    def hint_events(self, tenant: int, *, clear: bool) -> bytes:
+        events = self.events.pop(tenant, ()) if clear else self.events.get(tenant, ())
+        return encode_events(EventLog(events))
+
+    def hint_stats(self) -> dict[str, int]:
+        return {"batches": 0, "sets": 0}
+
+    def ring_fd(self) -> int:
+        return -1
+
+    def end_intent(self, tenant: int, intent_id: int) -> None:
+        """An intent of a tenant ends: an event, and a notice when it is the first in the log."""
+        before = self.events.get(tenant, ())
+        self.events[tenant] = (*before, Event(intent_id, state=State.MET))
+        if not before:
+            self.receive(WarmEventNotice(tenant))
 
 
 ENOSPC = errno.ENOSPC
@@ -392,6 +448,7 @@ class Host:
         rae: int = 0,
         nsid: int = 0xFFFFFFFF,
         lsp: int = 0,
+        uuid_index: int = 0,
     ) -> Answered:
         dwords = size // 4 - 1
         return self.do(
@@ -403,6 +460,7 @@ class Host:
                 cdw11=dwords >> 16,
                 cdw12=offset & 0xFFFFFFFF,
                 cdw13=offset >> 32,
+                cdw14=uuid_index,
             )
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from prestage.target.cli import build_parser
+from prestage.cli import build_parser
 from prestage.target.config import QUANTITIES, settings_from
 from prestage.target.media_options import FAULT_OPTIONS, MEDIA_OPTIONS
 from prestage.target.rpc import server

@@ -17,19 +17,19 @@ import pytest
 from fake_target import FakeTarget
 from rpc_tools import HOST, NQN, fake_settings
 
-from prestage.target.cli import main
+from prestage.cli import main
 from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
 from prestage.target.rpc.client import Client
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.server import ControlServer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SERVE = """
 import sys
 from fake_target import FakeTarget
 from prestage.target import service
-from prestage.target.cli import main
+from prestage.cli import main
 service.make_target = FakeTarget
 sys.exit(main(sys.argv[1:]))
 """
