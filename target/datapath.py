@@ -86,9 +86,7 @@ class WarmEventNotice:
     tenant: int
 
 
-Notice = (
-    CommandNotice | ClosedNotice | DoneNotice | IoErrorNotice | HealthNotice | WarmEventNotice
-)
+Notice = CommandNotice | ClosedNotice | DoneNotice | IoErrorNotice | HealthNotice | WarmEventNotice
 
 
 @dataclass(frozen=True, slots=True)

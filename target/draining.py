@@ -166,9 +166,7 @@ async def remove(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -
     return _errno(notice.result)
 
 
-async def unmap(
-    runtime: Runtime, subsystem: Subsystem, namespace: Namespace | Extension
-) -> None:
+async def unmap(runtime: Runtime, subsystem: Subsystem, namespace: Namespace | Extension) -> None:
     """Take a namespace off the data path; returns when its last command has ended."""
     cookie, future = runtime.cookies.expect()
     runtime.data_path.unmap(subsystem.index, namespace.nsid, cookie)

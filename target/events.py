@@ -41,8 +41,8 @@ class Event(Enum):
     @property
     def dword0(self) -> int:
         """Dword 0 of the completion that reports it."""
-        kind, information, lid, _ = self.value
-        return kind | information << 8 | int(lid) << 16
+        kind, information, lid, _ = map(int, self.value)
+        return kind | information << 8 | lid << 16
 
 
 class AsyncEvents:

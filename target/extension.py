@@ -1,4 +1,4 @@
-"""The extension as a host finds it: capability, extension namespace, numbers (ext/SPECIFICATION.md).
+"""The extension as a host finds it: capability, namespace, numbers (ext/SPECIFICATION.md).
 
 With `hints.enabled` off there is none of it: no capability, no UUID, no opcodes, no pages.
 """

@@ -7,7 +7,6 @@ target is not repeated here.
 from __future__ import annotations
 
 import asyncio
-import errno
 import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -16,28 +15,18 @@ from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
+from fake_hints import FakeHints
 from fake_network import FakeNetwork
 
-from prestage.ext.names import Carrier, State
-from prestage.ext.pages import (
-    Capability,
-    Event,
-    EventLog,
-    Status,
-    encode_events,
-    encode_status,
-)
 from prestage.target.datapath import (
     ClosedNotice,
     CommandNotice,
     DoneNotice,
-    HintBudget,
     Notice,
     Numbers,
     QueueConfig,
     VolumeConfig,
     VolumeLimits,
-    WarmEventNotice,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError
 from prestage.target.latency import Counts
@@ -56,7 +45,6 @@ HOST_ID = bytes(range(16))
 DNR = 0x4000
 GIB = 1 << 30
 CC_ENABLED = 0x460061
-NO_HINTS = Status(Capability(Carrier(0)))
 T = TypeVar("T")
 
 
@@ -68,14 +56,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-
-
-@dataclass
-class Volume:
-    config: VolumeConfig
-    size: int
-    stats: dict[str, int] = field(default_factory=dict)
-    open: bool = True
 
 
 @dataclass
@@ -95,11 +75,19 @@ class Answered:
         return int.from_bytes(self.data[offset : offset + size], "little")
 
 
-class FakeDataPath:
+@dataclass
+class Volume:
+    config: VolumeConfig
+    size: int
+    stats: dict[str, int] = field(default_factory=dict)
+    open: bool = True
+
+
+class FakeDataPath(FakeHints):
     """Records orders, and answers them at once unless told to hold them."""
 
     def __init__(self) -> None:
-        self.receive: Callable[[Notice], None] = lambda _: None
+        super().__init__()
         self.started = self.stopped = False
         self.bound: dict[int, QueueConfig] = {}
         self.enabled: dict[int, bool] = {}
@@ -127,12 +115,6 @@ class FakeDataPath:
         self.warnings = 0
         self.extensions: dict[int, int] = {}
         """NSID of the extension namespace by subsystem."""
-        self.capability = b""
-        self.budgets: dict[int, HintBudget | None] = {}
-        self.statuses: dict[int, Status] = {}
-        """Status pages by tenant."""
-        self.events: dict[int, tuple[Event, ...]] = {}
-        """Warm events by tenant, oldest first."""
 
     def _later(self, notice: Notice) -> None:
         asyncio.get_running_loop().call_soon(lambda: self.receive(notice))
@@ -277,38 +259,6 @@ class FakeDataPath:
 
     def tier_stats(self) -> dict[str, int]:
         return {"read_hits": 0}
-
-    def tenant_stats(self, tenant: int) -> dict[str, int]:
-        return {"frames": 0}
-
-    def set_capability(self, capability: bytes) -> None:
-        self.capability = capability
-
-    def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
-        self.budgets[tenant] = budget
-
-    def hint_status(self, tenant: int, subsystem: int) -> bytes:
-        return encode_status(self.statuses.get(tenant, NO_HINTS))
-
-    def hint_events(self, tenant: int, *, clear: bool) -> bytes:
-        events = self.events.pop(tenant, ()) if clear else self.events.get(tenant, ())
-        return encode_events(EventLog(events))
-
-    def hint_stats(self) -> dict[str, int]:
-        return {"batches": 0, "sets": 0}
-
-    def ring_fd(self) -> int:
-        return -1
-
-    def end_intent(self, tenant: int, intent_id: int) -> None:
-        """An intent of a tenant ends: an event, and a notice when it is the first in the log."""
-        before = self.events.get(tenant, ())
-        self.events[tenant] = (*before, Event(intent_id, state=State.MET))
-        if not before:
-            self.receive(WarmEventNotice(tenant))
-
-
-ENOSPC = errno.ENOSPC
 
 
 def put(entry: bytearray, offset: int, size: int, value: int) -> None:

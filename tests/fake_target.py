@@ -202,12 +202,14 @@ class FakeTarget:
     def stats(self) -> dict[str, Any]:
         return {
             "uptime_s": 12.5,
+            "connections": 0,
             "core": {"commands": 5, "bytes_in": 4096},
             "reactors": [{"busy_ns": 1000, "commands": 7}] * self.settings.reactors,
             "subsystems": [
                 {"nqn": nqn, "namespaces": [self._space(nqn, n) for n in one.namespaces.values()]}
                 for nqn, one in self.by_nqn.items()
             ],
+            "tier": {"read_hits": 0},
             "hints": self.hints(),
             "warnings": self.warnings,
         }
@@ -218,5 +220,6 @@ class FakeTarget:
             "nsid": namespace.nsid,
             "path": namespace.settings.path,
             "media": namespace.settings.media,
+            "scheduler": {"window": 1, "classes": {"demand": {"waiting": 0, "in_flight": 0}}},
             "counters": dict.fromkeys(names, 0) | self.counters.get((nqn, namespace.nsid), {}),
         }

@@ -29,9 +29,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--namespace", metavar="PATH[,OPT=V]", action="append", default=[], help=NAMESPACE_HELP
     )
-    parser.add_argument(
-        "--extension", action="store_true", help="with a namespace to say hints by"
-    )
+    parser.add_argument("--extension", action="store_true", help="with a namespace to say hints by")
     parser.add_argument("--dram", metavar="SIZE", help="size of the DRAM tier, e.g. 512M")
     parser.add_argument("--reactors", metavar="N", type=int, help="threads of the data path")
     parser.add_argument("--control-socket", metavar="PATH", help="else in the state directory")
