@@ -12,8 +12,7 @@ struct warmth {
 /* The set or the ranges of the record, with a reference for the intent. */
 static uint8_t find_ranges(struct ps_hints *hints, uint64_t now_ns,
                            const struct ps_hints_scope *scope, const struct pax_intent *record,
-                           const uint8_t *ranges, struct ps_hints_namespace *space,
-                           uint32_t *set) {
+                           const uint8_t *ranges, struct ps_hints_namespace *space, uint32_t *set) {
   uint8_t reason = PAX_REASON_NONE;
   if (record->set_id != 0) {
     *set = hints_use_set(hints, now_ns, scope, record->set_id, space, &reason);
@@ -37,7 +36,8 @@ static uint8_t find_ranges(struct ps_hints *hints, uint64_t now_ns,
 
 static bool is_over_budget(const struct ps_hints *hints, const struct tenant *tenant,
                            uint64_t bytes) {
-  return hints->pending >= hints->config.intents || tenant->intents >= hints_budget(hints, tenant)->intents ||
+  return hints->pending >= hints->config.intents ||
+         tenant->intents >= hints_budget(hints, tenant)->intents ||
          tenant->intent_bytes > hints_budget(hints, tenant)->intent_bytes ||
          bytes > hints_budget(hints, tenant)->intent_bytes - tenant->intent_bytes;
 }
@@ -203,8 +203,7 @@ void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps
   memcpy(&record, bytes, sizeof record);
   uint32_t index = hints_find_intent(hints, scope->tenant, record.intent_id);
   if (index != NONE && hints_intent(hints, index)->state == PAX_STATE_PENDING) {
-    struct pax_counts *counts =
-        &hints_tenant(hints, scope->tenant)->intent_counts[record.priority];
+    struct pax_counts *counts = &hints_tenant(hints, scope->tenant)->intent_counts[record.priority];
     counts->arrived++;
     counts->dropped++;
     return;

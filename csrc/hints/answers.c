@@ -20,12 +20,15 @@ static void begin(struct answer_page *page, uint8_t *bytes) {
                                           .size = sizeof page->header}};
 }
 
+static bool has_room(struct answer_page *page, uint32_t size) {
+  if (size <= PAX_PAGE_BYTES - page->header.size) return true;
+  page->header.flags |= PAX_ANSWER_FLAG_TRUNCATED;
+  return false;
+}
+
 /* False when there is no room for it. */
 static bool add(struct answer_page *page, const void *answer, uint32_t size) {
-  if (size > PAX_PAGE_BYTES - page->header.size) {
-    page->header.flags |= PAX_ANSWER_FLAG_TRUNCATED;
-    return false;
-  }
+  if (!has_room(page, size)) return false;
   memcpy(page->bytes + page->header.size, answer, size);
   page->header.size += size;
   page->header.answer_count++;
@@ -104,7 +107,7 @@ static bool answer_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_
     return add(page, &answer, sizeof answer);
   }
   struct pax_residency_answer answer;
-  if (sizeof answer > PAX_PAGE_BYTES - page->header.size) return add(page, NULL, sizeof answer);
+  if (!has_room(page, sizeof answer)) return false;
   hints_residency(hints, now_ns, scope, bytes, &answer);
   return add(page, &answer, sizeof answer);
 }
@@ -150,8 +153,8 @@ void ps_hints_answer(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
 enum { QUERY_KIND_MASK = 0xff };
 
 /* CDW10 to CDW15 as a residency record; false: no such namespace, or no blocks. */
-static bool ask_residency(struct ps_hints *hints, const struct ps_hints_scope *scope,
-                          uint32_t nsid, const uint32_t *cdw, uint8_t *record) {
+static bool ask_residency(struct ps_hints *hints, const struct ps_hints_scope *scope, uint32_t nsid,
+                          const uint32_t *cdw, uint8_t *record) {
   struct ps_hints_namespace space;
   uint64_t number = (uint64_t)cdw[3] << 32 | cdw[2];
   struct pax_residency head = {

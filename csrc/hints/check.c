@@ -117,8 +117,7 @@ static size_t fault_in_residency(const uint8_t *bytes) {
 static size_t fault_in_cancel(const uint8_t *bytes) {
   struct pax_cancel record;
   memcpy(&record, bytes, sizeof record);
-  bool is_good =
-      record.what >= PAX_CANCEL_WHAT_INTENT && record.what <= PAX_CANCEL_WHAT_EVERYTHING;
+  bool is_good = record.what >= PAX_CANCEL_WHAT_INTENT && record.what <= PAX_CANCEL_WHAT_EVERYTHING;
   return is_good ? 0 : offsetof(struct pax_cancel, what);
 }
 

@@ -12,8 +12,7 @@ static bool are_within(const struct ps_hints_namespace *space, const uint8_t *ra
   return true;
 }
 
-void hints_append_all(struct ps_hints *hints, uint32_t set, const uint8_t *ranges,
-                      uint32_t count) {
+void hints_append_all(struct ps_hints *hints, uint32_t set, const uint8_t *ranges, uint32_t count) {
   struct pax_range range;
   for (uint32_t i = 0; i < count; i++) {
     memcpy(&range, ranges + i * sizeof range, sizeof range);

@@ -103,9 +103,8 @@ static void begin(struct ps_hints *hints, uint64_t now_ns, const struct follow *
 /* One stream a tenant and volume: a read that goes on moves it, one elsewhere takes it along. */
 static void follow_stream(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
                           const struct ps_hints_read *read) {
-  struct follow like = {.offset = read->offset + read->length,
-                        .tenant = tenant,
-                        .volume = (uint16_t)read->volume};
+  struct follow like = {
+      .offset = read->offset + read->length, .tenant = tenant, .volume = (uint16_t)read->volume};
   like.end = hints_add(like.offset, hints->config.follow_bytes);
   uint32_t index = find_stream(hints, tenant, read->volume);
   if (index == NONE) {
@@ -140,8 +139,7 @@ static void follow_set(struct ps_hints *hints, uint64_t now_ns, uint32_t at, uin
   struct follow like = {.set = chunk->owner, .tenant = set->tenant, .volume = set->volume};
   like.walk = (struct cursor){.at = at, .left = set->range_count - ordinal};
   uint64_t length = (uint64_t)range->blocks << set->block_shift;
-  hints_cursor_advance(hints, &like.walk, set->block_shift,
-                       hints_min(length, end - range->offset));
+  hints_cursor_advance(hints, &like.walk, set->block_shift, hints_min(length, end - range->offset));
   bool is_again = is_read_again(set, ordinal, start <= range->offset);
   if (set->follow != NONE) {
     struct follow *follow = follow_at(hints, set->follow);
@@ -227,8 +225,8 @@ void hints_walk_follow(struct ps_hints *hints, uint64_t now_ns, uint32_t index) 
     goes_on = span.offset < volume_bytes;
     if (!goes_on) break;
     hints_round(hints, volume_bytes, &span);
-    int result = ps_tier_hydrate(hints->tier, now_ns, follow->volume, span.offset, span.length,
-                                 &access);
+    int result =
+        ps_tier_hydrate(hints->tier, now_ns, follow->volume, span.offset, span.length, &access);
     goes_on = result != PS_TIER_NO_ROOM && result != PS_TIER_INVALID;
     if (result == PS_TIER_STARTED) started += bytes;
     advance(hints, follow, bytes);

@@ -1,9 +1,9 @@
 /* Making and freeing the tables, what volumes and tenants have, and time. */
-#include "internal.h"
-
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+
+#include "internal.h"
 
 static bool is_good(const struct ps_hints_config *config) {
   uint32_t slot = config->slot_size;
@@ -30,8 +30,7 @@ static bool init_pools(struct ps_hints *hints) {
   return hints_pool_init(hints, &hints->sets, sets, sizeof(struct set)) &&
          hints_pool_init(hints, &hints->chunks, chunks, sizeof(struct chunk)) &&
          hints_pool_init(hints, &hints->nodes, nodes, sizeof(struct node)) &&
-         hints_pool_init(hints, &hints->signatures, config->signatures,
-                         sizeof(struct signature)) &&
+         hints_pool_init(hints, &hints->signatures, config->signatures, sizeof(struct signature)) &&
          hints_pool_init(hints, &hints->intents, intents, sizeof(struct intent)) &&
          hints_pool_init(hints, &hints->follows, FOLLOW_JOBS, sizeof(struct follow)) &&
          hints_pool_init(hints, &hints->pages, config->answer_pages, sizeof(struct page));
@@ -128,8 +127,7 @@ static void remove_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volu
   where->sched = NULL;
   where->epoch++;
   hints_sweep_now(hints, now_ns);
-  struct ps_fact fact = {
-      .time_ns = now_ns, .volume = (uint16_t)volume, .kind = PS_FACT_UNMAPPED};
+  struct ps_fact fact = {.time_ns = now_ns, .volume = (uint16_t)volume, .kind = PS_FACT_UNMAPPED};
   hints_fact(hints, &fact);
 }
 

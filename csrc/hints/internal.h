@@ -74,7 +74,8 @@ void hints_drop_set(struct ps_hints *hints, uint32_t set);
 uint8_t hints_apply_set(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                         const uint8_t *record);
 uint64_t hints_expiry(const struct ps_hints *hints, uint64_t now_ns, uint32_t ttl_ms);
-/* A set like this one, which replaces what had its id, with room for its ranges; NONE: over budget. */
+/* A set like this one, which replaces what had its id, with room for its ranges; NONE: over budget.
+ */
 uint32_t hints_define(struct ps_hints *hints, uint64_t now_ns, const struct set *like,
                       uint32_t ranges);
 uint32_t hints_define_nameless(struct ps_hints *hints, const struct set *like, uint32_t ranges);

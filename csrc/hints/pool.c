@@ -8,8 +8,8 @@ void *hints_map(struct ps_hints *hints, uint64_t items, size_t size) {
   assert(hints != NULL && size > 0 && hints->map_count < MAPS);
   if (items == 0 || items > (UINT64_C(1) << 46) / size) return NULL;
   size_t bytes = (size_t)items * size;
-  void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *start =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return NULL;
   hints->maps[hints->map_count].start = start;
   hints->maps[hints->map_count++].size = bytes;

@@ -98,7 +98,8 @@ void hints_residency(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
   if (answer->reason != PAX_REASON_NONE) return;
   if (target.bytes > PS_HINTS_QUERY_BYTES) {
     answer->reason = PAX_REASON_BUDGET;
-  } else if (!hints_take_extents(hints, hints_tenant(hints, scope->tenant), now_ns, target.extents)) {
+  } else if (!hints_take_extents(hints, hints_tenant(hints, scope->tenant), now_ns,
+                                 target.extents)) {
     answer->reason = PAX_REASON_RATE;
   } else {
     look(hints, now_ns, scope->tenant, &target, answer);

@@ -175,7 +175,8 @@ uint32_t hints_define(struct ps_hints *hints, uint64_t now_ns, const struct set 
 uint32_t hints_define_nameless(struct ps_hints *hints, const struct set *like, uint32_t ranges) {
   assert(like != NULL && (like->flags & SET_OF_INTENT) != 0);
   struct tenant *tenant = hints_tenant(hints, like->tenant);
-  if (tenant->intent_ranges + ranges > hints_budget(hints, tenant)->intents * INTENT_RANGES) return NONE;
+  if (tenant->intent_ranges + ranges > hints_budget(hints, tenant)->intents * INTENT_RANGES)
+    return NONE;
   if (hints->intent_ranges + ranges > hints->config.intents * INTENT_RANGES) return NONE;
   tenant->intent_ranges += ranges;
   hints->intent_ranges += ranges;

@@ -61,8 +61,8 @@ static void keep(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_
                                   .bits = record->bits,
                                   .family = record->family};
   memcpy(signature->vector, record->vector, sizeof signature->vector);
-  hints_table_add(&hints->signatures_by_slba,
-                  hash_of(hints, scope->tenant, volume, record->slba), index);
+  hints_table_add(&hints->signatures_by_slba, hash_of(hints, scope->tenant, volume, record->slba),
+                  index);
   tenant->signatures++;
   hints->live_signatures++;
   hints_sweep_soon(&hints->signature_sweep, signature->expires_ns);

@@ -5,9 +5,8 @@ static struct pax_budget budget(uint64_t limit, uint64_t used) {
   return (struct pax_budget){.limit = limit, .used = used};
 }
 
-static void fill_budgets(const struct ps_hints *hints, uint64_t now_ns,
-                         const struct tenant *tenant, const struct ps_tier_tenant *tier,
-                         struct pax_status *status) {
+static void fill_budgets(const struct ps_hints *hints, uint64_t now_ns, const struct tenant *tenant,
+                         const struct ps_tier_tenant *tier, struct pax_status *status) {
   const struct ps_hints_budget *limit = hints_budget(hints, tenant);
   uint64_t tier_bytes = (uint64_t)tier->hint_frames * hints->config.slot_size;
   status->sets = budget(limit->sets, tenant->sets);
@@ -57,9 +56,8 @@ void ps_hints_status(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
   memcpy(page, &status, sizeof status);
 }
 
-static void count_dated(uint64_t now_ns,
-                        const struct ps_hints_read *read, uint64_t arrived_ns, bool is_cancelled,
-                        struct pax_counts *counts) {
+static void count_dated(uint64_t now_ns, const struct ps_hints_read *read, uint64_t arrived_ns,
+                        bool is_cancelled, struct pax_counts *counts) {
   assert(counts->pending > 0);
   counts->pending--;
   if (is_cancelled) {

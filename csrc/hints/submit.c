@@ -78,12 +78,12 @@ static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailb
   memcpy(&header, bytes, size < sizeof header ? size : sizeof header);
   uint64_t number = tenant->refused++;
   hints->stats.refused++;
-  tenant->refusals[number % PAX_REFUSALS] = (struct pax_refusal){
-      .writer = header.writer,
-      .sequence = header.sequence,
-      .fault_offset = result->fault_offset,
-      .fault = (uint16_t)result->fault,
-      .mailbox = (uint16_t)(mailbox < PAX_MAILBOXES ? mailbox : UINT16_MAX)};
+  tenant->refusals[number % PAX_REFUSALS] =
+      (struct pax_refusal){.writer = header.writer,
+                           .sequence = header.sequence,
+                           .fault_offset = result->fault_offset,
+                           .fault = (uint16_t)result->fault,
+                           .mailbox = (uint16_t)(mailbox < PAX_MAILBOXES ? mailbox : UINT16_MAX)};
   if (page == NULL) return;
   page->writer = header.writer;
   page->sequence = header.sequence;

@@ -25,18 +25,18 @@ enum {
   LEVELS = 9,       /* sizes of regions: 1 MiB times 8 to the power of the level */
   LEVEL_SHIFT = 20, /* of level 0 */
   LEVEL_STEP = 3,
-  RANGE_NODES = 2,      /* regions that one range is found by */
-  LOOK_MOST = 64,       /* ranges looked at in one look-up of a region */
-  INTENT_RANGES = 64,   /* that came with intents, for each intent that a tenant may have */
-  WALK_EXTENTS = 64,    /* looked at in one start of a job */
-  SETTLE_EXTENTS = 256, /* looked at in one look at whether an intent is ready */
+  RANGE_NODES = 2,        /* regions that one range is found by */
+  LOOK_MOST = 64,         /* ranges looked at in one look-up of a region */
+  INTENT_RANGES = 64,     /* that came with intents, for each intent that a tenant may have */
+  WALK_EXTENTS = 64,      /* looked at in one start of a job */
+  SETTLE_EXTENTS = 256,   /* looked at in one look at whether an intent is ready */
   ARRIVAL_EXTENTS = 4096, /* looked at to see whether an intent is warm already */
-  PASSES_MOST = 8,      /* how often what was evicted again is brought in again for an intent */
-  TICK_INTENTS = 64,    /* woken in one tick */
-  SWEEP_ITEMS = 1024,   /* looked at in one step of the sweep */
-  FOLLOW_JOBS = 1024,   /* speculative jobs */
-  FOLLOW_TENANT = 128,  /* of these, of one tenant */
-  EVENTS = 127,         /* kept in a tenant's log: as many as its page shows */
+  PASSES_MOST = 8,        /* how often what was evicted again is brought in again for an intent */
+  TICK_INTENTS = 64,      /* woken in one tick */
+  SWEEP_ITEMS = 1024,     /* looked at in one step of the sweep */
+  FOLLOW_JOBS = 1024,     /* speculative jobs */
+  FOLLOW_TENANT = 128,    /* of these, of one tenant */
+  EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
   EXTENTS_PER_TOKEN = 64, /* extents that may be looked up for the price of one record */
   MAPS = 32
 };
@@ -89,9 +89,9 @@ struct node {
 enum set_flag {
   SET_USED = 1,
   SET_ORDERED = 2,
-  SET_DEAD = 4,    /* replaced, dropped or expired; intents still hold it */
+  SET_DEAD = 4,      /* replaced, dropped or expired; intents still hold it */
   SET_OF_INTENT = 8, /* it has no name */
-  SET_THROUGH = 16 /* what follows was brought in, as far as it goes */
+  SET_THROUGH = 16   /* what follows was brought in, as far as it goes */
 };
 
 struct set {
@@ -140,7 +140,7 @@ struct links {
 };
 
 enum phase {
-  PHASE_QUEUED = 1, /* its job is the scheduler's */
+  PHASE_QUEUED = 1,  /* its job is the scheduler's */
   PHASE_WAITING = 2, /* no room, or not now: its job is added again at wake_ns */
   PHASE_SETTLING = 3 /* all of it was started: looking whether it has become warm */
 };
@@ -169,8 +169,8 @@ struct intent {
   uint8_t wanted; /* bits pax_intent_flag */
   uint8_t phase;
   uint8_t passes;
-  bool has_job;     /* the scheduler holds it */
-  bool lacks_room;  /* why it is waiting */
+  bool has_job;    /* the scheduler holds it */
+  bool lacks_room; /* why it is waiting */
 };
 
 /* A speculative job: what follows in a set, or in a stream of reads. */
@@ -210,8 +210,8 @@ struct tenant {
   uint64_t sets, set_ranges, signatures, intents, intent_bytes, intent_ranges; /* used */
   uint32_t epoch;
   uint32_t follows;
-  uint64_t rate_ns;       /* when the records so far are paid for */
-  uint64_t second;        /* the latest one that had records */
+  uint64_t rate_ns;                      /* when the records so far are paid for */
+  uint64_t second;                       /* the latest one that had records */
   uint32_t second_records, last_records; /* in it, and in the one before */
   uint32_t extents_owed;
   uint32_t ordered[LEVELS]; /* nodes of ordered sets by level */

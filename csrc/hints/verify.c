@@ -95,8 +95,7 @@ static int check_heap(const struct ps_hints *hints) {
   return hints->heap_size == hints->pending ? GOOD : BAD_HEAP;
 }
 
-static int check_tenant_intents(const struct ps_hints *hints, uint16_t number,
-                                struct sums *sums) {
+static int check_tenant_intents(const struct ps_hints *hints, uint16_t number, struct sums *sums) {
   const struct tenant *tenant = hints_tenant(hints, number);
   uint64_t pending = 0;
   uint64_t bytes = 0;
@@ -129,8 +128,8 @@ static int check_counts(const struct tenant *tenant) {
   uint64_t pending = 0;
   for (uint32_t i = 0; i < 2 * PAX_PRIORITIES; i++) {
     bool is_intent = i < PAX_PRIORITIES;
-    const struct pax_counts *counts = is_intent ? &tenant->intent_counts[i]
-                                                : &tenant->read_counts[i - PAX_PRIORITIES];
+    const struct pax_counts *counts =
+        is_intent ? &tenant->intent_counts[i] : &tenant->read_counts[i - PAX_PRIORITIES];
     uint64_t done = counts->met + counts->late + counts->dropped + counts->cancelled;
     if (counts->arrived != counts->pending + done) return BAD_COUNTS;
     if (counts->met_warm > counts->met) return BAD_COUNTS;

@@ -161,8 +161,8 @@ static bool find_volume_bytes(const struct ps_hints *hints, const struct intent 
 }
 
 /* Starts what may be started of one extent; false when the walk cannot go on now. */
-static bool walk_one(struct ps_hints *hints, uint64_t now_ns, uint32_t index,
-                     uint64_t volume_bytes, uint64_t *started) {
+static bool walk_one(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint64_t volume_bytes,
+                     uint64_t *started) {
   struct intent *intent = hints_intent(hints, index);
   uint32_t shift = hints_set(hints, intent->set)->block_shift;
   struct span span;
