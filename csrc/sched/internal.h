@@ -41,6 +41,8 @@ uint64_t tree_sum(const struct tree *tree);
 uint64_t tree_sum_until(const struct tree *tree, uint64_t key);
 /* The latest time at which serving all in order must begin; INT64_MAX: there are none. */
 int64_t tree_slack(const struct tree *tree);
+/* The key of the one whose slack that is. */
+uint64_t tree_tightest(const struct tree *tree);
 /* The same, of those with a larger key than `key`, with all others served before them. */
 int64_t tree_slack_after(const struct tree *tree, uint64_t key);
 void tree_set_cost(struct tree *tree, double ns_per_byte);
@@ -159,6 +161,8 @@ bool gate_is_idle(const struct ps_sched *sched, uint64_t now_ns);
 
 /* The dated job to go on with. */
 struct ps_sched_job *jobs_pick(struct ps_sched *sched, uint64_t now_ns);
+/* Whether the slack of any is used up: they go by deadline. */
+bool jobs_are_tight(const struct ps_sched *sched, uint64_t now_ns);
 /* Whether dated jobs will be late unless they go before demand. */
 bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns);
 /* Whether next_job would give a job that goes before demand. */

@@ -25,6 +25,7 @@
 #define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
 #define PERIOD_NS (2 * SECOND_NS) /* the best latency is that of one to two such periods */
 #define FAR_OFF 0.2
+#define LEAST_SPREAD 0.05
 #define DRIFT_GAIN 0.25
 #define PHASE_GAIN (1.0 / 32)
 #define ALONE_MEMORY 256.0
@@ -68,8 +69,9 @@ static double between(double value, double least, double most) {
 /* The slope of the regression is 1 when the bandwidth is right. What it says counts as far as it is
  * beyond its own standard error. */
 static void correct_bandwidth(struct meter *meter) {
-  double least_var = meter->latency_ns * meter->latency_ns * 1e-4;
-  if (meter->var_x < least_var) return;
+  /* Transfers that are all alike tell nothing about the bandwidth. */
+  double least = LEAST_SPREAD * meter->mean_y;
+  if (meter->var_x < least * least) return;
   double slope = meter->cov_xy / meter->var_x;
   double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
   double error = sqrt(rest / (meter->count * meter->var_x));
