@@ -36,7 +36,7 @@ uint64_t gate_time(const struct ps_sched *sched, uint64_t now_ns, enum gate gate
   const struct meter *meter = &sched->meter;
   if (!has_room(sched)) return UINT64_MAX;
   if (gate == GATE_URGENT) return minus(meter->free_ns, URGENT_LEAD * meter->latency_ns);
-  uint64_t rest_ns = meter_rest_until(meter, now_ns);
+  uint64_t rest_ns = sched->in_flight > 0 ? meter_rest_until(meter, now_ns) : 0;
   if (rest_ns > now_ns) return rest_ns;
   if (gate == GATE_IDLE) return meter->free_ns;
   return minus(meter->free_ns, LEAD * meter->latency_ns);

@@ -73,7 +73,8 @@ struct meter {
 
 void meter_init(struct meter *meter, uint32_t most_window);
 /* An operation starts: notes in it when its last byte is expected. */
-void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes);
+void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes,
+                 uint32_t in_flight);
 /* ... and has ended. */
 void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
                uint32_t bytes, uint32_t left_in_flight);

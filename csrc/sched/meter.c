@@ -23,12 +23,13 @@
 #define MEMORY 2048.0    /* reads that the regression remembers */
 #define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
 #define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
-#define FAR_OFF 0.2
+#define FAR_OFF 0.05
 #define LEAST_SPREAD 0.05
 #define DRIFT_GAIN 0.25
 #define PHASE_GAIN (1.0 / 32)
-#define REST 0.5
-#define PROBE_NS (500 * MS_NS)
+#define PROBE_NS (100 * MS_NS)
+#define FIRST_PROBE_NS (10 * MS_NS)
+#define FIRST_PROBES 64.0
 #define PROBE_LATENCIES 10.0
 #define ALONE_MEMORY 256.0
 #define SHARE_SAMPLE_NS MS_NS
@@ -52,20 +53,18 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
 }
 
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns) {
-  uint64_t probe_ns = meter->alone_ns + PROBE_NS;
-  if (now_ns < probe_ns) return 0;
-  uint64_t rested_ns = meter->free_ns + (uint64_t)(REST * meter->latency_ns) + 1;
-  uint64_t most_ns = probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
-  return rested_ns < most_ns ? rested_ns : most_ns;
+  bool is_known = meter->alone >= FIRST_PROBES;
+  uint64_t probe_ns = meter->alone_ns + (is_known ? PROBE_NS : FIRST_PROBE_NS);
+  return now_ns < probe_ns ? 0 : probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
 }
 
 uint32_t meter_window(const struct meter *meter) { return (uint32_t)meter->window; }
 
-void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes) {
+void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes,
+                 uint32_t in_flight) {
   assert(meter != NULL && item != NULL);
   uint64_t begin = meter->free_ns > now_ns ? meter->free_ns : now_ns;
-  double rest_ns = (double)(now_ns - (begin == now_ns ? meter->free_ns : now_ns));
-  item->is_alone = rest_ns >= REST * meter->latency_ns;
+  item->is_alone = in_flight == 0;
   if (item->is_alone) meter->alone_ns = now_ns;
   meter->free_ns = begin + (uint64_t)meter_transfer_ns(meter, bytes);
   meter->started_bytes += bytes;
@@ -155,7 +154,7 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   assert(meter != NULL && item != NULL && now_ns >= item->started_ns);
   /* What was started before it has been moved as well. */
   uint64_t rest = (uint64_t)meter_transfer_ns(meter, meter->started_bytes - item->transfer_end);
-  if (left_in_flight == 0) rest = 0;
+  rest = left_in_flight > 0 ? rest + (uint64_t)meter->latency_ns : 0;
   if (meter->free_ns > now_ns + rest) meter->free_ns = now_ns + rest;
   if (item->sched_class == PS_SCHED_WRITE || bytes == 0) return;
   double expected_ns = (double)item->transfer_ns;

@@ -136,7 +136,7 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
   struct ps_sched_item *item = choose(sched, now_ns);
   if (item == NULL) return NULL;
   uint32_t bytes = take_all(sched, now_ns, item);
-  meter_start(&sched->meter, now_ns, item, has_bytes(item) ? bytes : 0);
+  meter_start(&sched->meter, now_ns, item, has_bytes(item) ? bytes : 0, sched->in_flight);
   sched->in_flight++;
   sched->stats.in_flight[item->sched_class]++;
   sched->stats.started[item->sched_class]++;
