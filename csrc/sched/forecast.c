@@ -65,6 +65,7 @@ void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t b
                        uint64_t deadline_ns, uint32_t priority,
                        struct ps_sched_forecast *forecast) {
   assert(sched != NULL && forecast != NULL && priority < PS_SCHED_PRIORITIES);
+  now_ns = sched_time(sched, now_ns);
   uint64_t waiting = tree_sum(&sched->dated);
   uint64_t before = waiting + tree_sum_until(&sched->jobs, deadline_ns);
   uint64_t all = waiting + tree_sum(&sched->jobs) + sched->late_bytes;
