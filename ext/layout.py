@@ -1,14 +1,17 @@
 """PAX 1.0 on the wire: every number and every byte of it, once (ext/SPECIFICATION.md).
 
 The numpy dtypes (`prestage.ext.dtypes`) and the C structs (`csrc/pax.h`, made by
-`scripts/generate-pax`) both come from these tables. All integers are little-endian; every field is
-aligned to its size; what no field names is reserved: zero when sent, ignored when received.
+`scripts/generate-pax`) both come from these tables; what the values of fields are called is in
+`prestage.ext.names`. All integers are little-endian; every field is aligned to its size; what no
+field names is reserved: zero when sent, ignored when received.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+
+from . import names
 
 MAJOR: Final = 1
 MINOR: Final = 0
@@ -43,185 +46,6 @@ class Struct:
     trailing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Named values of a field (an enum, or bits)."""
-
-    name: str
-    meaning: str
-    values: tuple[tuple[str, int, str], ...]
-
-
-MAGICS = Names(
-    "magic",
-    "First four bytes of a structure, as a little-endian integer",
-    (
-        ("batch", 0x42584150, "'PAXB': records from a host"),
-        ("answer", 0x41584150, "'PAXA': what became of a batch"),
-        ("capability", 0x43584150, "'PAXC': what a controller offers"),
-        ("events", 0x45584150, "'PAXE': the warm-event log"),
-    ),
-)
-
-TYPES = Names(
-    "type",
-    "Type of a record or of an answer",
-    (
-        ("set", 0x0001, "define, extend or drop a set of ranges"),
-        ("signature", 0x0002, "a locality signature of a range"),
-        ("intent", 0x0003, "ranges or a set are needed by a deadline"),
-        ("retain", 0x0004, "keep what is in the tier for a while"),
-        ("cancel", 0x0005, "withdraw intents or sets"),
-        ("residency", 0x0101, "query: how much of ranges or of a set is warm"),
-        ("outcome", 0x0102, "query: what became of an intent"),
-        ("residency_answer", 0x8101, "answer to a residency query"),
-        ("outcome_answer", 0x8102, "answer to an outcome query, and to every intent of a batch"),
-    ),
-)
-
-SET_OPS = Names(
-    "set_op",
-    "What a SET record does",
-    (
-        ("define", 1, "the set has these ranges and no others"),
-        ("extend", 2, "these ranges are appended; defines the set when there is none"),
-        ("drop", 3, "the set is forgotten; it has no ranges"),
-    ),
-)
-
-SET_FLAGS = Names(
-    "set_flag",
-    "Flags of a SET record",
-    (("ordered", 1, "the ranges are read in this order: a read of one predicts those after it"),),
-)
-
-INTENT_FLAGS = Names(
-    "intent_flag",
-    "Flags of an INTENT record",
-    (
-        ("late_ok", 1, "what misses the deadline is still wanted"),
-        ("prefix", 2, "when not all can be ready in time, the first part that can is wanted"),
-    ),
-)
-
-CANCEL_WHATS = Names(
-    "cancel_what",
-    "What a CANCEL record withdraws",
-    (
-        ("intent", 1, "the intent with this id"),
-        ("session", 2, "all intents of this session"),
-        ("all", 3, "all intents of the tenant"),
-        ("everything", 4, "all intents, sets and signatures of the tenant"),
-    ),
-)
-
-STATES = Names(
-    "state",
-    "State of an intent",
-    (
-        ("unknown", 0, "there is no such intent, or it is forgotten"),
-        ("pending", 1, "not ended"),
-        ("met", 2, "all that was admitted was warm at the deadline or before"),
-        ("late", 3, "all that was admitted became warm after the deadline"),
-        ("dropped", 4, "given up: over budget, cannot make it, or its media read failed"),
-        (
-            "cancelled",
-            5,
-            "withdrawn by CANCEL, by a new intent of the same id, or with its namespace",
-        ),
-    ),
-)
-
-VERDICTS = Names(
-    "verdict",
-    "What admission said of an intent",
-    (
-        ("none", 0, "nothing yet"),
-        ("accepted", 1, "all of it is expected in time"),
-        ("partial", 2, "`admitted_bytes` of it are expected in time"),
-        ("late", 3, "all of it is taken, and expected after the deadline (late_ok)"),
-        ("dropped", 4, "it was not taken: `reason`"),
-    ),
-)
-
-REASONS = Names(
-    "reason",
-    "Why something was dropped",
-    (
-        ("none", 0, "it was not"),
-        ("budget", 1, "the tenant's budget for it is used up"),
-        ("rate", 2, "the tenant's records per second are used up"),
-        ("namespace", 3, "no such namespace, or a range beyond its end"),
-        ("set", 4, "no such set"),
-        ("deadline", 5, "it could not be ready in time"),
-        ("media", 6, "reading the medium failed"),
-        ("room", 7, "the tier has no room that the tenant may take"),
-    ),
-)
-
-OUTCOME_FLAGS = Names(
-    "outcome_flag",
-    "Flags of an outcome answer or an event",
-    (("was_warm", 1, "everything was warm when the intent arrived"),),
-)
-
-ANSWER_STATES = Names(
-    "answer_state",
-    "State of an answer page",
-    (
-        ("empty", 0, "nothing was submitted here, or the answer is forgotten"),
-        ("applied", 1, "the batch was well formed"),
-        ("refused", 2, "the batch was malformed and nothing of it was applied"),
-    ),
-)
-
-ANSWER_FLAGS = Names(
-    "answer_flag",
-    "Flags of an answer page",
-    (("truncated", 1, "there are more answers than the page has room for"),),
-)
-
-FAULTS = Names(
-    "fault",
-    "What was wrong with a malformed batch",
-    (
-        ("none", 0, "nothing"),
-        ("magic", 1, "not a batch"),
-        ("version", 2, "another major version"),
-        ("size", 3, "the batch's size, or its header's"),
-        ("checksum", 4, "the CRC32C does not match"),
-        ("count", 5, "more or fewer records than the header says"),
-        ("record_size", 6, "a record's size does not fit its type, or reaches beyond the batch"),
-        ("field", 7, "a field has a value that its record does not allow"),
-    ),
-)
-
-CARRIERS = Names(
-    "carrier",
-    "Carriers that a controller takes hints by",
-    (
-        ("read_attributes", 1 << 0, "Read, CDW13 Dataset Management byte"),
-        ("dataset_management", 1 << 1, "Dataset Management with Integral Dataset for Read"),
-        ("extension_namespace", 1 << 2, "batches written to, answers read from, a namespace"),
-        ("submit_query", 1 << 3, "vendor opcodes for batches and queries"),
-        ("dated_read", 1 << 4, "vendor opcode for a Read with a deadline"),
-        ("log_pages", 1 << 5, "status log and warm-event log"),
-        ("feature", 1 << 6, "the feature that asks for warm events"),
-    ),
-)
-
-QUERIES = Names(
-    "query",
-    "CDW10 bits 7:0 of the query opcode",
-    (
-        ("mailbox", 0, "the answer page of mailbox CDW11"),
-        ("residency_range", 1, "residency of CDW14 blocks from the LBA in CDW12 and 13 on"),
-        ("residency_set", 2, "residency of the set whose id is in CDW12 and 13"),
-        ("outcome", 3, "outcome of the intent whose id is in CDW12 and 13"),
-        ("status", 4, "the status page"),
-    ),
-)
-
 PRIORITIES: Final = 4
 """0 urgent, 1 high, 2 medium, 3 low, as in Connect (Fabrics 1.1, CATTR)."""
 
@@ -229,7 +53,7 @@ OPCODE_SUBMIT: Final = 0x81
 OPCODE_QUERY: Final = 0x82
 OPCODE_DATED_READ: Final = 0x92
 DATED_PRIORITY_MASK: Final = 0x3
-"""CDW15 bits 1:0 of a dated read: its priority. CDW14 is its deadline_us, CDW2 and 3 its session."""
+"""CDW15 bits 1:0 of a dated read: its priority. CDW14: its deadline_us; CDW2 and 3: its session."""
 FEATURE_WARM_EVENTS: Final = 1 << 0
 """CDW11 of the feature: report warm events to this controller."""
 AER_TYPE: Final = 7
@@ -577,9 +401,31 @@ STRUCTS = (
     ANSWER, RESIDENCY_ANSWER, OUTCOME_ANSWER, CAPABILITY, BUDGET, COUNTS, REFUSAL, STATUS,
     EVENTS, EVENT,
 )  # fmt: skip
-NAMES = (
-    MAGICS, TYPES, SET_OPS, SET_FLAGS, INTENT_FLAGS, CANCEL_WHATS, STATES, VERDICTS, REASONS,
-    OUTCOME_FLAGS, ANSWER_STATES, ANSWER_FLAGS, FAULTS, CARRIERS, QUERIES,
-)  # fmt: skip
-RECORDS = {1: SET, 2: SIGNATURE, 3: INTENT, 4: RETAIN, 5: CANCEL, 0x101: RESIDENCY, 0x102: OUTCOME}
+NAMES: Final[dict[str, type[names.OpenEnum | names.OpenFlag]]] = {
+    "magic": names.Magic,
+    "type": names.RecordType,
+    "set_op": names.SetOp,
+    "set_flag": names.SetFlag,
+    "intent_flag": names.IntentFlag,
+    "cancel_what": names.CancelWhat,
+    "state": names.State,
+    "verdict": names.Verdict,
+    "reason": names.Reason,
+    "outcome_flag": names.OutcomeFlag,
+    "answer_state": names.AnswerState,
+    "answer_flag": names.AnswerFlag,
+    "fault": names.Fault,
+    "carrier": names.Carrier,
+    "query": names.Query,
+}
+"""The named values by what the meanings above and `csrc/pax.h` call them."""
+RECORDS: Final[dict[int, Struct]] = {
+    names.RecordType.SET: SET,
+    names.RecordType.SIGNATURE: SIGNATURE,
+    names.RecordType.INTENT: INTENT,
+    names.RecordType.RETAIN: RETAIN,
+    names.RecordType.CANCEL: CANCEL,
+    names.RecordType.RESIDENCY: RESIDENCY,
+    names.RecordType.OUTCOME: OUTCOME,
+}
 """Record layout by type."""

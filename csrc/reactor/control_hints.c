@@ -7,6 +7,7 @@
 void ps_core_set_capability(struct ps_core *core, const struct pax_capability *capability) {
   assert(core != NULL && capability != NULL);
   core_lock(core);
+  core->carriers = capability->carriers;
   ps_hints_set_capability(core->hints, capability);
   core_unlock(core);
 }

@@ -53,6 +53,7 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
   struct reactor *reactor = command->connection->reactor;
   assert(ranges != NULL && count > 0);
   if (command->on_extension) return; /* no blocks that could belong together */
+  if ((reactor->core->carriers & PAX_CARRIER_DATASET_MANAGEMENT) == 0) return;
   const struct ps_hints_scope scope = hint_scope(command->connection);
   ps_hints_dataset(reactor->core->hints, reactor->now_ns, &scope, command->nsid, ranges, count);
 }

@@ -260,6 +260,7 @@ struct ps_core {
   struct ps_tier *tier;
   struct ps_hints *hints;
   struct ps_ring *ring; /* NULL: none */
+  uint32_t carriers;    /* bits pax_carrier: of hints, that are taken */
   uint8_t *frames;
   size_t frames_size;
   uint32_t frame_count;

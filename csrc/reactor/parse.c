@@ -59,20 +59,28 @@ struct description {
   enum step (*step)(struct command *command);
   enum data data;
   bool has_range, writes;
+  uint32_t carrier; /* bit pax_carrier: there is no such opcode without it; 0: always */
 };
 
 static const struct description descriptions[] = {
-    [PS_OP_FLUSH] = {flush_step, DATA_NONE, false, false},
-    [PS_OP_WRITE] = {write_step, DATA_FROM_HOST, true, true},
-    [PS_OP_READ] = {read_step, DATA_TO_HOST, true, false},
-    [PS_OP_COMPARE] = {compare_step, DATA_FROM_HOST, true, false},
-    [PS_OP_WRITE_ZEROES] = {zeroes_step, DATA_NONE, true, true},
-    [PS_OP_DATASET_MANAGEMENT] = {dsm_step, DATA_PARAMETERS, false, false},
-    [PS_OP_VERIFY] = {verify_step, DATA_NONE, true, false},
-    [PS_OP_COPY] = {copy_step, DATA_PARAMETERS, false, true},
-    [PAX_OPCODE_SUBMIT] = {submit_step, DATA_BATCH, false, false},
-    [PAX_OPCODE_QUERY] = {query_step, DATA_ANSWER, false, false},
-    [PAX_OPCODE_DATED_READ] = {read_step, DATA_TO_HOST, true, false},
+    [PS_OP_FLUSH] = {.step = flush_step},
+    [PS_OP_WRITE] = {.step = write_step, .data = DATA_FROM_HOST, .has_range = true, .writes = true},
+    [PS_OP_READ] = {.step = read_step, .data = DATA_TO_HOST, .has_range = true},
+    [PS_OP_COMPARE] = {.step = compare_step, .data = DATA_FROM_HOST, .has_range = true},
+    [PS_OP_WRITE_ZEROES] = {.step = zeroes_step, .has_range = true, .writes = true},
+    [PS_OP_DATASET_MANAGEMENT] = {.step = dsm_step, .data = DATA_PARAMETERS},
+    [PS_OP_VERIFY] = {.step = verify_step, .has_range = true},
+    [PS_OP_COPY] = {.step = copy_step, .data = DATA_PARAMETERS, .writes = true},
+    [PAX_OPCODE_SUBMIT] = {.step = submit_step,
+                           .data = DATA_BATCH,
+                           .carrier = PAX_CARRIER_SUBMIT_QUERY},
+    [PAX_OPCODE_QUERY] = {.step = query_step,
+                          .data = DATA_ANSWER,
+                          .carrier = PAX_CARRIER_SUBMIT_QUERY},
+    [PAX_OPCODE_DATED_READ] = {.step = read_step,
+                               .data = DATA_TO_HOST,
+                               .has_range = true,
+                               .carrier = PAX_CARRIER_DATED_READ},
 };
 
 /* The extension namespace stores nothing. So there is nothing that a Compare could hold against,
@@ -80,22 +88,34 @@ static const struct description descriptions[] = {
  * these are not supported there. What only makes stored blocks durable, zero or unneeded has
  * nothing to do, and succeeds. */
 static const struct description extension_descriptions[] = {
-    [PS_OP_FLUSH] = {no_step, DATA_NONE, false, false},
-    [PS_OP_WRITE] = {extension_write_step, DATA_FROM_HOST, true, false},
-    [PS_OP_READ] = {extension_read_step, DATA_TO_HOST, true, false},
-    [PS_OP_WRITE_ZEROES] = {no_step, DATA_NONE, true, false},
-    [PS_OP_DATASET_MANAGEMENT] = {dsm_step, DATA_PARAMETERS, false, false},
-    [PS_OP_VERIFY] = {no_step, DATA_NONE, true, false},
-    [PAX_OPCODE_SUBMIT] = {submit_step, DATA_BATCH, false, false},
-    [PAX_OPCODE_QUERY] = {query_step, DATA_ANSWER, false, false},
-    [PAX_OPCODE_DATED_READ] = {extension_read_step, DATA_TO_HOST, true, false},
+    [PS_OP_FLUSH] = {.step = no_step},
+    [PS_OP_WRITE] = {.step = extension_write_step, .data = DATA_FROM_HOST, .has_range = true},
+    [PS_OP_READ] = {.step = extension_read_step, .data = DATA_TO_HOST, .has_range = true},
+    [PS_OP_WRITE_ZEROES] = {.step = no_step, .has_range = true},
+    [PS_OP_DATASET_MANAGEMENT] = {.step = dsm_step, .data = DATA_PARAMETERS},
+    [PS_OP_VERIFY] = {.step = no_step, .has_range = true},
+    [PAX_OPCODE_SUBMIT] = {.step = submit_step,
+                           .data = DATA_BATCH,
+                           .carrier = PAX_CARRIER_SUBMIT_QUERY},
+    [PAX_OPCODE_QUERY] = {.step = query_step,
+                          .data = DATA_ANSWER,
+                          .carrier = PAX_CARRIER_SUBMIT_QUERY},
+    [PAX_OPCODE_DATED_READ] = {.step = extension_read_step,
+                               .data = DATA_TO_HOST,
+                               .has_range = true,
+                               .carrier = PAX_CARRIER_DATED_READ},
 };
 
 _Static_assert(sizeof descriptions == sizeof extension_descriptions, "both end with one opcode");
 
-static const struct description *describe(const struct description *table, uint8_t opcode) {
+/* NULL when there is no such command. */
+static const struct description *describe(const struct command *command) {
+  const struct description *table = command->on_extension ? extension_descriptions : descriptions;
+  uint8_t opcode = command->sqe[0];
   if (opcode >= sizeof descriptions / sizeof *descriptions) return NULL;
-  return table[opcode].step != NULL ? &table[opcode] : NULL;
+  const struct description *description = &table[opcode];
+  uint32_t missing = description->carrier & ~command->connection->reactor->core->carriers;
+  return description->step != NULL && missing == 0 ? description : NULL;
 }
 
 uint32_t command_block_shift(const struct command *command) {
@@ -129,22 +149,22 @@ static uint16_t parse_range(struct command *command, bool has_data) {
 
 /* What a Read says about itself: it is served like any other, sooner or later. */
 static void parse_attributes(struct command *command) {
+  uint32_t carriers = command->connection->reactor->core->carriers;
   uint8_t attributes = command->sqe[SQE_CDW13];
   uint8_t frequency = attributes & ACCESS_FREQUENCY;
   uint8_t latency = attributes >> ACCESS_LATENCY_SHIFT & ACCESS_LATENCY;
   struct ps_tier_access *access = &command->access;
-  uint8_t flags = 0;
   access->once = frequency == ACCESS_ONCE;
-  if (access->once) flags |= PS_FACT_ONCE;
-  if (frequency == ACCESS_READAHEAD) flags |= PS_FACT_READAHEAD;
-  if (attributes & ACCESS_SEQUENTIAL) flags |= PS_FACT_SEQUENTIAL;
+  if ((carriers & PAX_CARRIER_READ_ATTRIBUTES) == 0) return;
+  if (access->once) command->read.flags |= PS_FACT_ONCE;
+  if (frequency == ACCESS_READAHEAD) command->read.flags |= PS_FACT_READAHEAD;
+  if (attributes & ACCESS_SEQUENTIAL) command->read.flags |= PS_FACT_SEQUENTIAL;
   if (latency == LATENCY_LOW) access->priority = PRIORITY_URGENT;
   if (latency == LATENCY_IDLE) {
     access->priority = PRIORITY_LOW;
     access->urgency = PS_TIER_DATED;
     access->deadline_ns = command->started_ns + IDLE_DEADLINE_NS;
   }
-  command->read.flags = flags;
 }
 
 /* A dated read: its own deadline and priority stand before what CDW13 says of latency. */
@@ -245,12 +265,12 @@ uint16_t command_parse(struct command *command, const struct ps_engine_event *ev
                                             .priority = PRIORITY_NORMAL};
   if (!command->connection->queue.enabled) return PS_SC_SEQUENCE_ERROR | PS_DNR;
   if ((sqe[SQE_FLAGS] & PSDT_MASK) != PSDT_SGL) return PS_SC_INVALID_FIELD | PS_DNR;
-  const struct description *description = describe(descriptions, sqe[0]);
+  const struct description *description = describe(command);
   if (description == NULL) return PS_SC_INVALID_OPCODE | PS_DNR;
   uint16_t status = parse_fuse(command);
   if (status == 0) status = parse_namespace(command);
   if (status != 0) return status;
-  if (command->on_extension) description = describe(extension_descriptions, sqe[0]);
+  if (command->on_extension) description = describe(command);
   if (description == NULL || (command->on_extension && (sqe[SQE_FLAGS] & FUSE_MASK) != 0))
     return PS_SC_INVALID_OPCODE | PS_DNR;
   command->step = description->step;

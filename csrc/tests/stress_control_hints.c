@@ -39,7 +39,8 @@ static uint32_t nsid_of(uint32_t index) {
 }
 
 void control_map_extension(struct control *control, uint32_t index) {
-  struct pax_capability capability = {.magic = PAX_MAGIC_CAPABILITY, .major = PAX_MAJOR};
+  struct pax_capability capability = {
+      .magic = PAX_MAGIC_CAPABILITY, .major = PAX_MAJOR, .carriers = UINT32_MAX};
   ps_core_set_capability(control->core, &capability);
   int result = ps_core_map_extension(control->core, index, nsid_of(index));
   if (result != 0) stress_fail("an extension namespace was not mapped", (uint64_t)-result);
@@ -89,7 +90,7 @@ void control_look_at_hints(struct control *control) {
 }
 
 /* All have ended, and each in one way. */
-static void check_counts(uint16_t tenant, const struct pax_counts *counts, const char *what) {
+static void check_counts(uint32_t tenant, const struct pax_counts *counts, const char *what) {
   uint64_t sum = counts->met + counts->late + counts->dropped + counts->cancelled;
   if (counts->pending != 0) stress_fail(what, tenant);
   if (counts->arrived != sum) stress_fail(what, counts->arrived - sum);
@@ -107,8 +108,8 @@ void control_check_hints(struct control *control) {
   ps_core_hint_stats(core, &hints);
   if (hints.sets != 0 || hints.signatures != 0 || hints.intents != 0)
     stress_fail("hints outlive their volumes", hints.sets + hints.signatures + hints.intents);
-  for (uint16_t tenant = 0; tenant < TENANTS; tenant++) {
-    ps_core_hint_status(core, tenant, 0, page);
+  for (uint32_t tenant = 0; tenant < TENANTS; tenant++) {
+    ps_core_hint_status(core, (uint16_t)tenant, 0, page);
     memcpy(&status, page, sizeof status);
     for (uint32_t i = 0; i < PAX_PRIORITIES; i++) {
       check_counts(tenant, &status.intent_counts[i], "intents do not add up, tenant or number");

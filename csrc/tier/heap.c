@@ -28,8 +28,8 @@ static void sift(struct heap *heap, uint32_t place, struct heap_entry entry) {
   for (;;) {
     uint32_t child = 2 * place + 1;
     if (child >= heap->length) break;
-    bool is_right = child + 1 < heap->length &&
-                    is_before(&heap->entries[child + 1], &heap->entries[child]);
+    bool is_right =
+        child + 1 < heap->length && is_before(&heap->entries[child + 1], &heap->entries[child]);
     if (is_right) child++;
     if (!is_before(&heap->entries[child], &entry)) break;
     put(heap, place, heap->entries[child]);

@@ -147,8 +147,8 @@ struct op {
   struct queue waiters;
   uint32_t extent;
   uint32_t volume;
-  uint32_t frame; /* referenced while it is pending (fill) or issued */
-  uint32_t next;  /* the extent's next fill; also the free list */
+  uint32_t frame;     /* referenced while it is pending (fill) or issued */
+  uint32_t next;      /* the extent's next fill; also the free list */
   struct links links; /* pending: of its list (`previous` is its place in tier->dated instead, when
                          that is where it is); issued: of tier->promotions, when it was promoted */
   uint16_t units;     /* the run */

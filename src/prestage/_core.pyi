@@ -21,9 +21,18 @@ class _Lib:
     PS_TIER_DONE: int
     PS_TIER_WAIT: int
     PS_TIER_ERROR: int
+    PS_TIER_DEMAND: int
+    PS_TIER_DATED: int
+    PS_TIER_SPECULATIVE: int
     PS_TIER_READ: int
     PS_TIER_WRITE: int
     PS_TIER_SYNC: int
+    PS_TIER_WARM: int
+    PS_TIER_STARTED: int
+    PS_TIER_COMING: int
+    PS_TIER_NO_ROOM: int
+    PS_TIER_BUSY: int
+    PS_TIER_INVALID: int
     PS_RING_MAGIC: int
     PS_RING_VERSION: int
     PS_FACT_READ: int
@@ -97,11 +106,11 @@ class _Lib:
         volume: int,
         offset: int,
         length: int,
-        tenant: int,
-        once: bool,
+        access: Any,
         waiter: Any,
         frame: Any,
     ) -> int: ...
+    def ps_tier_next_promotion(self, tier: Any, promotion: Any) -> bool: ...
     def ps_tier_hydrate(
         self,
         tier: Any,
@@ -109,9 +118,20 @@ class _Lib:
         volume: int,
         offset: int,
         length: int,
+        access: Any,
+    ) -> int: ...
+    def ps_tier_keep(
+        self,
+        tier: Any,
+        now_ns: int,
+        volume: int,
+        offset: int,
+        length: int,
         tenant: int,
-        value_class: int,
-    ) -> bool: ...
+        until_ns: int,
+    ) -> int: ...
+    def ps_tier_set_tenant(self, tier: Any, tenant: int, hint_frames: int) -> None: ...
+    def ps_tier_get_tenant(self, tier: Any, tenant: int, stats: Any) -> None: ...
     def ps_tier_fresh(self, tier: Any, now_ns: int, waiter: Any, frame: Any) -> int: ...
     def ps_tier_publish(
         self,
@@ -169,8 +189,9 @@ class _Lib:
         volume: int,
         offset: int,
         length: int,
-        units: Any,
-    ) -> int: ...
+        warm_bytes: Any,
+        coming_bytes: Any,
+    ) -> None: ...
     def ps_tier_unflushed(self, tier: Any, volume: int) -> int: ...
     def ps_tier_get_stats(self, tier: Any, stats: Any) -> None: ...
     def ps_tier_check(self, tier: Any) -> int: ...

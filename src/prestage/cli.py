@@ -1,4 +1,4 @@
-"""The command `prestage`.
+"""The command `prestage`: the commands of a target and those of a host under one root.
 
 Exit status: 0 done, 1 failed, 2 wrong usage; `serve` has 3 as well. Errors are one sentence on
 standard error.
@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 
 import prestage
-from prestage.target.commands import check_config, host, listener, namespace, serve, stats
+from prestage.target.commands import COMMANDS as TARGET_COMMANDS
 from prestage.target.config import InvalidConfig
 from prestage.target.errors import TargetError
 from prestage.target.flags import UsageError
 
-COMMANDS = (serve, stats, check_config, namespace, host, listener)
+COMMANDS = TARGET_COMMANDS
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

@@ -2,83 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_target import FakeTarget
-from rpc_tools import HOST, NQN, fake_settings
+from cli_tools import Cli, cli
+from rpc_tools import HOST, NQN
 
-from prestage.target.cli import main
+from prestage.cli import main
 from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
 from prestage.target.rpc.client import Client
-from prestage.target.rpc.context import Context
-from prestage.target.rpc.server import ControlServer
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["cli"]
+ROOT = Path(__file__).resolve().parents[1]
 SERVE = """
 import sys
 from fake_target import FakeTarget
 from prestage.target import service
-from prestage.target.cli import main
+from prestage.cli import main
 service.make_target = FakeTarget
 sys.exit(main(sys.argv[1:]))
 """
-
-
-class Cli:
-    """Runs commands against a fake target behind a real control socket."""
-
-    def __init__(self, target: FakeTarget, path: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.target = target
-        self.path = path
-        self.capsys = capsys
-
-    def run(self, *words: str, code: int = 0) -> str:
-        """Run a command that is to end with `code`; return what it printed."""
-        found = main([*words, "--control-socket", self.path])
-        printed = self.capsys.readouterr()
-        assert found == code, printed
-        assert (printed.err == "") == (code == 0)
-        return printed.out if code == 0 else printed.err
-
-    def json(self, *words: str) -> Any:
-        """Run a command with --json and return what it printed."""
-        return json.loads(self.run(*words, "--json"))
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    target = FakeTarget(fake_settings())
-    path = str(tmp_path / "c.sock")
-    ready, over = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-
-    async def serve() -> None:
-        await target.start()
-        server = ControlServer(Context(target, lambda _: None), path)
-        server.claim()
-        server.start()
-        ready.set()
-        await over.wait()
-        await server.stop()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert ready.wait(10)
-    yield Cli(target, path, capsys)
-    loop.call_soon_threadsafe(over.set)
-    thread.join()
-    loop.close()
 
 
 def test_namespaces_are_listed(cli: Cli) -> None:
@@ -290,7 +240,7 @@ def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.splitlines() == [
         (
             f"{path}: bogus: unknown field, expected one of listeners, subsystems, tier, limits, "
-            "transport, reactors, cpus, state_directory, control_socket"
+            "transport, scheduler, hints, reactors, cpus, state_directory, control_socket"
         ),
         f"{path}: reactors: found 0, expected 1 to 64",
     ]

@@ -1,0 +1,1 @@
+"""Helpers for tests of the contract: random records, a target in memory."""
