@@ -68,6 +68,7 @@ struct ps_sched_item {
   struct ps_sched_item *chain; /* others whose offsets have the same hash */
   uint64_t transfer_ns;        /* expected, when it was started, until its last byte is there */
   uint64_t transfer_end;       /* bytes started so far, its own included */
+  bool is_alone;               /* the medium had nothing else to move when it was started */
 };
 
 struct ps_sched_job {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#define OVERTAKING_START_NS 1e8 /* counts as seen, with nothing in it */
 #define ROUNDS 4 /* of the search for a time that covers what will come until then */
 
 /* ---- what comes ---- */
@@ -36,46 +37,70 @@ void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t sl
   overtaking->slack[bucket] += (double)bytes * (double)slack_ns;
 }
 
-/* Bytes of jobs that will come within `time_ns` and have to go by then. */
-static double overtaking_bytes(const struct overtaking *overtaking, double time_ns) {
+/* Bytes of jobs that will come within `time_ns` and have to go before: those whose own time comes
+ * within `horizon_ns`. */
+static double overtaking_bytes(const struct overtaking *overtaking, double time_ns,
+                               double horizon_ns) {
   double bytes = 0;
-  double seen_ns = overtaking->seen_ns + 1e8;
+  double seen_ns = overtaking->seen_ns + OVERTAKING_START_NS;
   for (uint32_t i = 0; i < PS_SCHED_OVERTAKERS; i++) {
     if (overtaking->bytes[i] <= 0) continue;
     double slack_ns = overtaking->slack[i] / overtaking->bytes[i];
-    if (slack_ns >= time_ns) break;
-    bytes += overtaking->bytes[i] / seen_ns * (time_ns - slack_ns);
+    if (slack_ns >= horizon_ns) break;
+    bytes += overtaking->bytes[i] / seen_ns * fmin(horizon_ns - slack_ns, time_ns);
   }
   return bytes;
 }
 
 /* ---- what becomes of a job ---- */
 
-/* How long it takes until `bytes` of dated work, and what overtakes it, are ready. */
-static uint64_t time_for(const struct ps_sched *sched, uint64_t now_ns, double bytes,
-                         bool is_overtaken) {
-  double rate = meter_left_over(&sched->meter) / 1e9;
-  double time_ns = bytes / rate;
-  for (uint32_t i = 0; i < ROUNDS && is_overtaken; i++)
-    time_ns = (bytes + overtaking_bytes(&sched->overtaking, time_ns)) / rate;
-  return (uint64_t)(time_ns + sched->meter.latency_ns);
+static double time_for(const struct ps_sched *sched, double bytes) {
+  return bytes * 1e9 / meter_left_over(&sched->meter);
+}
+
+/* How long it takes in the order of arrival: what comes later overtakes when its time comes. */
+static double time_in_turn(const struct ps_sched *sched, double bytes) {
+  double time_ns = time_for(sched, bytes);
+  for (uint32_t i = 0; i < ROUNDS; i++)
+    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns, time_ns));
+  return time_ns;
+}
+
+/* How long it takes in the order of deadlines: what comes later overtakes when its time comes
+ * before this one's, `slack_ns` from now. */
+static double time_by_deadline(const struct ps_sched *sched, double bytes, double slack_ns) {
+  double time_ns = time_for(sched, bytes);
+  for (uint32_t i = 0; i < ROUNDS; i++)
+    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns, slack_ns));
+  return time_ns;
+}
+
+static double ready_in(const struct ps_sched *sched, uint64_t now_ns, double bytes, double before,
+                       double deadline_in_ns) {
+  double all = (double)(tree_sum(&sched->dated) + tree_sum(&sched->jobs) + sched->late_bytes);
+  double soonest = time_for(sched, before + bytes);
+  double own_time_ns = deadline_in_ns - TIGHT_NS;
+  /* Until the tightest one is ready, all that are due before it go by deadline. */
+  if (jobs_are_tight(sched, now_ns) && now_ns + deadline_in_ns < (double)tree_tightest(&sched->jobs)) {
+    double slack_ns = own_time_ns - time_for(sched, bytes);
+    return fmin(time_by_deadline(sched, before + bytes, slack_ns), fmax(soonest, own_time_ns));
+  }
+  return fmax(soonest, fmin(time_in_turn(sched, all + bytes), own_time_ns));
 }
 
 void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t bytes,
                        uint64_t deadline_ns, uint32_t priority,
                        struct ps_sched_forecast *forecast) {
   assert(sched != NULL && forecast != NULL && priority < PS_SCHED_PRIORITIES);
-  uint64_t waiting = tree_sum(&sched->dated);
-  uint64_t before = waiting + tree_sum_until(&sched->jobs, deadline_ns);
-  uint64_t all = waiting + tree_sum(&sched->jobs) + sched->late_bytes;
-  /* By deadline, and in turn. */
-  uint64_t soonest = now_ns + time_for(sched, now_ns, (double)(before + bytes), false);
-  uint64_t in_turn = now_ns + time_for(sched, now_ns, (double)(all + bytes), true);
-  uint64_t by_deadline = deadline_ns > TIGHT_NS ? deadline_ns - TIGHT_NS : 0;
-  uint64_t ready = in_turn < by_deadline ? in_turn : by_deadline;
-  forecast->ready_ns = soonest > ready ? soonest : ready;
-  uint64_t none = now_ns + time_for(sched, now_ns, (double)before, false);
-  double left_ns = deadline_ns > none ? (double)(deadline_ns - none) : 0;
-  double fit = left_ns * meter_left_over(&sched->meter) / 1e9;
+  double latency_ns = sched->meter.latency_ns;
+  double deadline_in_ns = deadline_ns > now_ns ? (double)(deadline_ns - now_ns) : 0;
+  double before =
+      (double)(tree_sum(&sched->dated) + tree_sum_until(&sched->jobs, deadline_ns));
+  double ready_ns = ready_in(sched, now_ns, (double)bytes, before, deadline_in_ns) + latency_ns;
+  forecast->ready_ns = now_ns + (uint64_t)ready_ns;
+  /* It must not make those late that are due after it, either. */
+  double left_ns = deadline_in_ns - latency_ns - time_for(sched, before);
+  double others_ns = (double)(tree_slack_after(&sched->jobs, deadline_ns) - (int64_t)now_ns);
+  double fit = fmax(fmin(left_ns, others_ns), 0) / time_for(sched, 1);
   forecast->bytes_in_time = fit < (double)bytes ? (uint64_t)fit : bytes;
 }

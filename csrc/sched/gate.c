@@ -6,14 +6,14 @@
 #include "internal.h"
 
 #define LEAST_QUANTUM 16384
-#define LEAD 0.25        /* latencies of transfers that may be under way when the next one starts */
+#define LEAD 0.1 /* latencies of transfers that may be under way when the next one starts */
 #define URGENT_LEAD 1.0  /* the same when a deadline is near */
 #define QUANTUM 0.5      /* latencies that one operation may take to move */
 #define IN_FLIGHT 3.0    /* latencies' worth of bytes under way at most */
 
 uint32_t gate_quantum(const struct ps_sched *sched) {
   const struct meter *meter = &sched->meter;
-  double bytes = meter->bandwidth * meter->base_ns * QUANTUM / 1e9;
+  double bytes = meter->bandwidth * meter->latency_ns * QUANTUM / 1e9;
   double most = fmax(sched->config.merge_bytes, LEAST_QUANTUM);
   return (uint32_t)fmin(fmax(bytes, LEAST_QUANTUM), most);
 }
@@ -27,25 +27,21 @@ static bool has_room(const struct ps_sched *sched) {
   return (double)sched->paced_bytes < most + 2.0 * gate_quantum(sched);
 }
 
-static uint64_t lead_ns(const struct ps_sched *sched, bool is_urgent) {
-  return (uint64_t)(sched->meter.base_ns * (is_urgent ? URGENT_LEAD : LEAD));
+static uint64_t minus(uint64_t time_ns, double ns) {
+  return (double)time_ns > ns ? time_ns - (uint64_t)ns : 0;
 }
 
-bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, bool is_urgent) {
+uint64_t gate_time(const struct ps_sched *sched, uint64_t now_ns, enum gate gate) {
   assert(sched != NULL);
-  if (meter_backlog_ns(&sched->meter, now_ns) > lead_ns(sched, is_urgent)) return false;
-  return has_room(sched);
-}
-
-bool gate_is_idle(const struct ps_sched *sched, uint64_t now_ns) {
-  assert(sched != NULL);
-  return meter_backlog_ns(&sched->meter, now_ns) == 0 && has_room(sched);
-}
-
-uint64_t gate_next_time(const struct ps_sched *sched, uint64_t now_ns, bool is_idle) {
-  assert(sched != NULL);
+  const struct meter *meter = &sched->meter;
   if (!has_room(sched)) return UINT64_MAX;
-  uint64_t lead = is_idle ? 0 : lead_ns(sched, false);
-  uint64_t time = sched->meter.free_ns > lead ? sched->meter.free_ns - lead : 0;
-  return time > now_ns ? time : now_ns;
+  if (gate == GATE_URGENT) return minus(meter->free_ns, URGENT_LEAD * meter->latency_ns);
+  uint64_t rest_ns = sched->in_flight > 0 ? meter_rest_until(meter, now_ns) : 0;
+  if (rest_ns > now_ns) return rest_ns;
+  if (gate == GATE_IDLE) return meter->free_ns;
+  return minus(meter->free_ns, LEAD * meter->latency_ns);
+}
+
+bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate) {
+  return gate_time(sched, now_ns, gate) <= now_ns;
 }

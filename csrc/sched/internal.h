@@ -41,6 +41,8 @@ uint64_t tree_sum(const struct tree *tree);
 uint64_t tree_sum_until(const struct tree *tree, uint64_t key);
 /* The latest time at which serving all in order must begin; INT64_MAX: there are none. */
 int64_t tree_slack(const struct tree *tree);
+/* The key of the one whose slack that is. */
+uint64_t tree_tightest(const struct tree *tree);
 /* The same, of those with a larger key than `key`, with all others served before them. */
 int64_t tree_slack_after(const struct tree *tree, uint64_t key);
 void tree_set_cost(struct tree *tree, double ns_per_byte);
@@ -50,9 +52,6 @@ void tree_set_cost(struct tree *tree, double ns_per_byte);
 struct meter {
   double bandwidth;   /* bytes per second */
   double latency_ns;  /* of a read, without waiting and transfer: the mean */
-  double base_ns;     /* the same at its recent best */
-  double best_ns[2];  /* smallest means of this period and the last */
-  uint64_t period_ns; /* when this period began */
   /* Regression of the time of a read on the time its transfer was expected to take. */
   double count, mean_x, mean_y, var_x, cov_xy, var_y;
   uint32_t samples; /* since the estimates were last changed */
@@ -64,6 +63,7 @@ struct meter {
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
   double alone, drift_ns;
+  uint64_t alone_ns;
   uint64_t drift_from;
   /* The share of the bandwidth that dated work gets while there is some. */
   double share;
@@ -73,12 +73,16 @@ struct meter {
 
 void meter_init(struct meter *meter, uint32_t most_window);
 /* An operation starts: notes in it when its last byte is expected. */
-void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes);
+void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes,
+                 uint32_t in_flight);
 /* ... and has ended. */
 void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
                uint32_t bytes, uint32_t left_in_flight);
 /* Transfers still to come of what was started. */
 uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns);
+/* When the latency has not been seen by itself for long, until when nothing that can wait should
+ * start; else 0. */
+uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns);
 double meter_transfer_ns(const struct meter *meter, uint64_t bytes);
 uint32_t meter_window(const struct meter *meter);
 /* Dated work is there, or not any more. */
@@ -90,7 +94,7 @@ double meter_left_over(const struct meter *meter);
 /* ---- what comes and must go before others (forecast.c) ---- */
 
 #define PS_SCHED_OVERTAKERS 48
-#define TIGHT_NS (4 * MS_NS) /* jobs with less slack than this go by deadline */
+#define TIGHT_NS (2 * MS_NS) /* jobs with less slack than this go by deadline */
 #define OVERTAKING_STEP_NS (20 * MS_NS)
 #define OVERTAKING_MEMORY_NS 1e9
 
@@ -148,17 +152,19 @@ struct ps_sched_item *queue_neighbour(const struct ps_sched *sched,
 
 /* Bytes of one operation that does not hold up a demand read for long. */
 uint32_t gate_quantum(const struct ps_sched *sched);
-/* Whether work that nobody waits for may start: the medium has (nearly) run out of transfers. */
-bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, bool is_urgent);
-/* When it opens (or the medium is idle), should nothing else happen; UINT64_MAX: when something
- * ends. */
-uint64_t gate_next_time(const struct ps_sched *sched, uint64_t now_ns, bool is_idle);
-bool gate_is_idle(const struct ps_sched *sched, uint64_t now_ns);
+/* For what: pieces that are short of time, work that has slack, and what is left over. */
+enum gate { GATE_URGENT, GATE_SLACK, GATE_IDLE };
+/* When work that nobody waits for may start, should nothing else happen: when the medium has
+ * (nearly) run out of transfers. UINT64_MAX: when something has ended. */
+uint64_t gate_time(const struct ps_sched *sched, uint64_t now_ns, enum gate gate);
+bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate);
 
 /* ---- jobs (jobs.c) ---- */
 
 /* The dated job to go on with. */
 struct ps_sched_job *jobs_pick(struct ps_sched *sched, uint64_t now_ns);
+/* Whether the slack of any is used up: they go by deadline. */
+bool jobs_are_tight(const struct ps_sched *sched, uint64_t now_ns);
 /* Whether dated jobs will be late unless they go before demand. */
 bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns);
 /* Whether next_job would give a job that goes before demand. */

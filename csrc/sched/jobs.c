@@ -128,7 +128,7 @@ static void settle_late(struct ps_sched *sched, uint64_t now_ns) {
   }
 }
 
-static bool are_tight(const struct ps_sched *sched, uint64_t now_ns) {
+bool jobs_are_tight(const struct ps_sched *sched, uint64_t now_ns) {
   return tree_slack(&sched->jobs) < (int64_t)(now_ns + TIGHT_NS);
 }
 
@@ -136,7 +136,7 @@ struct ps_sched_job *jobs_pick(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
   settle_late(sched, now_ns);
   struct ps_sched_node *first = tree_first(&sched->jobs);
-  if (first == NULL || !are_tight(sched, now_ns)) return sched->first_job;
+  if (first == NULL || !jobs_are_tight(sched, now_ns)) return sched->first_job;
   if (sched->late_bytes > 0 && ++sched->turns % LATE_TURNS == 0) return sched->first_job;
   return job_of(first);
 }
@@ -148,7 +148,7 @@ bool jobs_is_due(const struct ps_sched *sched, uint64_t now_ns, const struct ps_
 
 bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
-  if (!are_tight(sched, now_ns)) return false;
+  if (!jobs_are_tight(sched, now_ns)) return false;
   settle_late(sched, now_ns);
   uint64_t margin = (uint64_t)(sched->meter.latency_ns * (1 + CRITICAL));
   uint64_t bytes = 0;
@@ -165,18 +165,18 @@ bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns) {
 bool jobs_must_go(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
   if (sched->was_offered && sched->offered_ns == now_ns) return false;
-  return gate_is_open(sched, now_ns, true);
+  return gate_is_open(sched, now_ns, GATE_URGENT);
 }
 
 static struct ps_sched_job *choose(struct ps_sched *sched, uint64_t now_ns) {
   const struct ps_sched_stats *stats = &sched->stats;
   if (sched->in_flight >= meter_window(&sched->meter)) return NULL;
   if (stats->waiting[PS_SCHED_DATED] > 0) return NULL;
-  if (jobs_are_critical(sched, now_ns) && gate_is_open(sched, now_ns, true))
+  if (jobs_are_critical(sched, now_ns) && gate_is_open(sched, now_ns, GATE_URGENT))
     return jobs_pick(sched, now_ns);
-  if (stats->waiting[PS_SCHED_DEMAND] > 0 || !gate_is_open(sched, now_ns, false)) return NULL;
+  if (stats->waiting[PS_SCHED_DEMAND] > 0 || !gate_is_open(sched, now_ns, GATE_SLACK)) return NULL;
   if (sched->first_job != NULL) return jobs_pick(sched, now_ns);
-  if (stats->waiting[PS_SCHED_SPECULATIVE] > 0 || !gate_is_idle(sched, now_ns)) return NULL;
+  if (stats->waiting[PS_SCHED_SPECULATIVE] > 0 || !gate_is_open(sched, now_ns, GATE_IDLE)) return NULL;
   struct ps_sched_node *node = tree_first(&sched->guesses);
   return node == NULL ? NULL : job_of(node);
 }

@@ -23,10 +23,14 @@
 #define MEMORY 2048.0    /* reads that the regression remembers */
 #define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
 #define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
-#define PERIOD_NS (2 * SECOND_NS) /* the best latency is that of one to two such periods */
-#define FAR_OFF 0.2
+#define FAR_OFF 0.05
+#define LEAST_SPREAD 0.05
 #define DRIFT_GAIN 0.25
 #define PHASE_GAIN (1.0 / 32)
+#define PROBE_NS (100 * MS_NS)
+#define FIRST_PROBE_NS (10 * MS_NS)
+#define FIRST_PROBES 64.0
+#define PROBE_LATENCIES 10.0
 #define ALONE_MEMORY 256.0
 #define SHARE_SAMPLE_NS MS_NS
 #define SHARE_MEMORY_NS (50e6)
@@ -35,8 +39,6 @@ void meter_init(struct meter *meter, uint32_t most_window) {
   assert(meter != NULL && most_window > 0);
   *meter = (struct meter){.bandwidth = START_BANDWIDTH,
                           .latency_ns = START_LATENCY_NS,
-                          .base_ns = START_LATENCY_NS,
-                          .best_ns = {INFINITY, INFINITY},
                           .most_window = most_window,
                           .window = fmin(START_WINDOW, most_window),
                           .share = START_SHARE};
@@ -50,11 +52,20 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
   return meter->free_ns > now_ns ? meter->free_ns - now_ns : 0;
 }
 
+uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns) {
+  bool is_known = meter->alone >= FIRST_PROBES;
+  uint64_t probe_ns = meter->alone_ns + (is_known ? PROBE_NS : FIRST_PROBE_NS);
+  return now_ns < probe_ns ? 0 : probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
+}
+
 uint32_t meter_window(const struct meter *meter) { return (uint32_t)meter->window; }
 
-void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes) {
+void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes,
+                 uint32_t in_flight) {
   assert(meter != NULL && item != NULL);
   uint64_t begin = meter->free_ns > now_ns ? meter->free_ns : now_ns;
+  item->is_alone = in_flight == 0;
+  if (item->is_alone) meter->alone_ns = now_ns;
   meter->free_ns = begin + (uint64_t)meter_transfer_ns(meter, bytes);
   meter->started_bytes += bytes;
   item->transfer_ns = meter->free_ns - now_ns;
@@ -68,8 +79,9 @@ static double between(double value, double least, double most) {
 /* The slope of the regression is 1 when the bandwidth is right. What it says counts as far as it is
  * beyond its own standard error. */
 static void correct_bandwidth(struct meter *meter) {
-  double least_var = meter->latency_ns * meter->latency_ns * 1e-4;
-  if (meter->var_x < least_var) return;
+  /* Transfers that are all alike tell nothing about the bandwidth. */
+  double least = LEAST_SPREAD * meter->mean_y;
+  if (meter->var_x < least * least) return;
   double slope = meter->cov_xy / meter->var_x;
   double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
   double error = sqrt(rest / (meter->count * meter->var_x));
@@ -86,20 +98,10 @@ static void correct_bandwidth(struct meter *meter) {
   if (factor < 0.8 || factor > 1.25) meter->count = fmin(meter->count, 2.0 * BATCH);
 }
 
-static void correct_latency(struct meter *meter, uint64_t now_ns) {
-  if (now_ns - meter->period_ns > PERIOD_NS) {
-    meter->best_ns[1] = meter->best_ns[0];
-    meter->best_ns[0] = INFINITY;
-    meter->period_ns = now_ns;
-  }
-  meter->best_ns[0] = fmin(meter->best_ns[0], meter->latency_ns);
-  meter->base_ns = fmin(meter->best_ns[0], meter->best_ns[1]);
-}
-
 /* Fewer operations under way when reads wait in the medium; more when it was the window that held
  * them back. */
 static void correct_window(struct meter *meter) {
-  double ratio = meter->excess / meter->samples / meter->base_ns;
+  double ratio = meter->excess / meter->samples / meter->latency_ns;
   if (ratio > QUEUEING)
     meter->window *= fmax(0.7, sqrt(QUEUEING / ratio));
   else if (meter->was_full)
@@ -120,18 +122,18 @@ static void follow_drift(struct meter *meter) {
 
 /* A read has ended later, or sooner, than expected. If it had the medium for itself, that is due to
  * the latency; else to those before it, and so to those after it. */
-static void track(struct meter *meter, uint64_t now_ns, double own_ns, double expected_ns,
+static void track(struct meter *meter, uint64_t now_ns, bool is_alone, double expected_ns,
                   double elapsed_ns) {
   double off_ns = elapsed_ns - expected_ns - meter->latency_ns;
-  if (expected_ns <= own_ns * 1.01 + 1) {
+  if (is_alone) {
     meter->alone = fmin(meter->alone + 1, ALONE_MEMORY);
     meter->latency_ns = fmax(meter->latency_ns + off_ns / meter->alone, LEAST_LATENCY_NS);
     return;
   }
   double step_ns = between(off_ns, -2 * meter->latency_ns, 2 * meter->latency_ns) * PHASE_GAIN;
   meter->drift_ns += step_ns;
-  if (meter->free_ns > now_ns)
-    meter->free_ns = (uint64_t)fmax((double)meter->free_ns + step_ns, (double)now_ns);
+  if ((double)meter->free_ns + meter->latency_ns > (double)now_ns)
+    meter->free_ns = (uint64_t)((double)meter->free_ns + step_ns);
 }
 
 static void sample(struct meter *meter, double expected_ns, double elapsed_ns) {
@@ -152,7 +154,7 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   assert(meter != NULL && item != NULL && now_ns >= item->started_ns);
   /* What was started before it has been moved as well. */
   uint64_t rest = (uint64_t)meter_transfer_ns(meter, meter->started_bytes - item->transfer_end);
-  if (left_in_flight == 0) rest = 0;
+  rest = left_in_flight > 0 ? rest + (uint64_t)meter->latency_ns : 0;
   if (meter->free_ns > now_ns + rest) meter->free_ns = now_ns + rest;
   if (item->sched_class == PS_SCHED_WRITE || bytes == 0) return;
   double expected_ns = (double)item->transfer_ns;
@@ -160,12 +162,11 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   elapsed_ns = fmin(elapsed_ns, OUTLIER * (meter->latency_ns + expected_ns));
   double own_ns = meter_transfer_ns(meter, bytes);
   sample(meter, expected_ns, elapsed_ns);
-  track(meter, now_ns, own_ns, expected_ns, elapsed_ns);
+  track(meter, now_ns, item->is_alone, expected_ns, elapsed_ns);
   meter->excess += elapsed_ns - own_ns;
   if (++meter->samples < BATCH) return;
   correct_bandwidth(meter);
   follow_drift(meter);
-  correct_latency(meter, now_ns);
   correct_window(meter);
   meter->samples = 0;
   meter->excess = 0;

@@ -62,14 +62,14 @@ static bool may_write(const struct ps_sched *sched) {
 
 /* What starts when the medium has run out of transfers and no demand read waits. */
 static struct ps_sched_item *choose_paced(struct ps_sched *sched, uint64_t now_ns) {
-  if (!gate_is_open(sched, now_ns, false)) return NULL;
+  if (!gate_is_open(sched, now_ns, GATE_SLACK)) return NULL;
   if (may_write(sched)) {
     struct ps_sched_item *write = queue_first(sched, PS_SCHED_WRITE);
     if (write != NULL) return write;
   }
   struct ps_sched_item *dated = queue_first_dated(sched);
   if (dated != NULL) return dated;
-  if (sched->first_job != NULL || !gate_is_idle(sched, now_ns)) return NULL;
+  if (sched->first_job != NULL || !gate_is_open(sched, now_ns, GATE_IDLE)) return NULL;
   return queue_first(sched, PS_SCHED_SPECULATIVE);
 }
 
@@ -82,7 +82,7 @@ static struct ps_sched_item *choose(struct ps_sched *sched, uint64_t now_ns) {
   struct ps_sched_item *dated = queue_first_dated(sched);
   bool is_critical = jobs_are_critical(sched, now_ns);
   if (dated != NULL && (is_critical || jobs_is_due(sched, now_ns, dated)) &&
-      gate_is_open(sched, now_ns, true))
+      gate_is_open(sched, now_ns, GATE_URGENT))
     return dated;
   if (dated == NULL && is_critical && jobs_must_go(sched, now_ns)) return NULL;
   struct ps_sched_item *demand = queue_first(sched, PS_SCHED_DEMAND);
@@ -136,7 +136,7 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
   struct ps_sched_item *item = choose(sched, now_ns);
   if (item == NULL) return NULL;
   uint32_t bytes = take_all(sched, now_ns, item);
-  meter_start(&sched->meter, now_ns, item, has_bytes(item) ? bytes : 0);
+  meter_start(&sched->meter, now_ns, item, has_bytes(item) ? bytes : 0, sched->in_flight);
   sched->in_flight++;
   sched->stats.in_flight[item->sched_class]++;
   sched->stats.started[item->sched_class]++;
@@ -182,10 +182,10 @@ uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns) {
                (stats->waiting[PS_SCHED_WRITE] > 0 && may_write(sched));
   bool guesses = stats->waiting[PS_SCHED_SPECULATIVE] > 0 || sched->guesses.root != NULL;
   if (!paced && !guesses) return UINT64_MAX;
-  uint64_t time = gate_next_time(sched, now_ns, !paced);
+  uint64_t time = gate_time(sched, now_ns, paced ? GATE_SLACK : GATE_IDLE);
   /* What was offered and not taken is offered again when something has ended, or a little later. */
   if (time <= now_ns && sched->was_offered) return now_ns + MS_NS;
-  return time;
+  return time > now_ns ? time : now_ns;
 }
 
 uint32_t ps_sched_waiting(const struct ps_sched *sched) {
@@ -207,5 +207,5 @@ void ps_sched_get_stats(const struct ps_sched *sched, struct ps_sched_stats *sta
   stats->job_bytes = tree_sum(&sched->jobs) + sched->late_bytes;
   stats->window = meter_window(meter);
   stats->bandwidth = (uint64_t)meter->bandwidth;
-  stats->service_ns = (uint64_t)(meter->base_ns + meter_transfer_ns(meter, 65536));
+  stats->service_ns = (uint64_t)(meter->latency_ns + meter_transfer_ns(meter, 65536));
 }

@@ -19,11 +19,11 @@ struct ps_tier_access random_access(void) {
 
 void start_hints(void) {
   memset(&model.hints, 0, sizeof(model.hints));
-  for (uint16_t i = 0; i < TENANTS; i++) {
+  for (uint32_t i = 0; i < TENANTS; i++) {
     model.hints.limits[i] = model.config.frame_count / 4;
     if (chance(50)) continue;
     model.hints.limits[i] = below(model.config.frame_count + 1);
-    ps_tier_set_tenant(model.tier, i, model.hints.limits[i]);
+    ps_tier_set_tenant(model.tier, (uint16_t)i, model.hints.limits[i]);
   }
 }
 
@@ -89,8 +89,8 @@ struct holdings {
 
 static void look(struct holdings *holdings) {
   holdings->holders = 0;
-  for (uint16_t i = 0; i < TENANTS; i++) {
-    ps_tier_get_tenant(model.tier, i, &holdings->tenants[i]);
+  for (uint32_t i = 0; i < TENANTS; i++) {
+    ps_tier_get_tenant(model.tier, (uint16_t)i, &holdings->tenants[i]);
     holdings->holders += holdings->tenants[i].frames > 0;
   }
   ps_tier_get_stats(model.tier, &holdings->stats);
@@ -101,7 +101,7 @@ static void check_taken(const struct holdings *before, uint16_t tenant) {
   struct holdings after;
   look(&after);
   uint32_t holders = before->holders + (before->tenants[tenant].frames == 0);
-  for (uint16_t i = 0; i < TENANTS; i++) {
+  for (uint32_t i = 0; i < TENANTS; i++) {
     uint32_t had = before->tenants[i].frames;
     if (i == tenant || after.tenants[i].frames >= had) continue;
     if (had - after.tenants[i].frames > 1) model_fail("a hydrate took several frames", i, had);

@@ -6,42 +6,50 @@
  */
 #include "internal.h"
 
-/* A search for a frame: the best so far that is the tenant's own, or beyond another's share. */
+/* Whose frame a hint would take. What the tenant's own hydrates brought in and nobody has read goes
+ * before its other extents only when it is worth less: else its hints would undo one another. */
+enum source { SOURCE_OWN, SOURCE_OTHER, SOURCE_UNREAD, SOURCE_COUNT, SOURCE_NONE };
+
+/* A search for a frame: the one worth least of each source. */
 struct hunt {
   uint16_t tenant;
   bool is_at_limit; /* only what its own hydrates hold can make room */
   float ceiling;
   uint32_t share;
-  uint32_t own, other;
-  float own_value, other_value;
+  uint32_t found[SOURCE_COUNT];
+  float values[SOURCE_COUNT];
 };
 
-/* The extent may be evicted: is it this hint's to take? True when it is the tenant's own. */
+static enum source source_of(const struct ps_tier *tier, const struct hunt *hunt,
+                             const struct extent *extent) {
+  bool is_own = extent->tenant == hunt->tenant;
+  if (is_own && extent->prestaged) return SOURCE_UNREAD;
+  if (hunt->is_at_limit) return SOURCE_NONE;
+  if (is_own) return SOURCE_OWN;
+  return tier->tenants[extent->tenant].stats.frames > hunt->share ? SOURCE_OTHER : SOURCE_NONE;
+}
+
+/* The extent may be evicted: is it this hint's to take? True when there is no need to look at
+ * warmer ones of its class. */
 static bool consider(const struct ps_tier *tier, struct hunt *hunt, uint32_t index) {
   const struct extent *extent = &tier->extents[index];
+  enum source source = source_of(tier, hunt, extent);
   float value = tier_value(tier, extent);
-  bool is_own = extent->tenant == hunt->tenant;
   assert(extent->place == PLACE_EVICTABLE && !extent->kept);
-  if (value > hunt->ceiling) return false;
-  if (hunt->is_at_limit && !(is_own && extent->prestaged)) return false;
-  if (is_own) {
-    if (hunt->own != NONE && value >= hunt->own_value) return true;
-    hunt->own = index;
-    hunt->own_value = value;
-    return true;
+  if (source == SOURCE_NONE || value > hunt->ceiling) return false;
+  if (hunt->found[source] == NONE || value < hunt->values[source]) {
+    hunt->found[source] = index;
+    hunt->values[source] = value;
   }
-  if (tier->tenants[extent->tenant].stats.frames <= hunt->share) return false;
-  if (hunt->other != NONE && value >= hunt->other_value) return false;
-  hunt->other = index;
-  hunt->other_value = value;
-  return false;
+  return source == SOURCE_OWN || hunt->is_at_limit;
 }
 
 static void search_classes(const struct ps_tier *tier, struct hunt *hunt) {
-  for (uint32_t i = 0; i < CLASS_COUNT; i++) {
+  uint32_t classes = hunt->is_at_limit ? CLASS_HYDRATED + 1 : CLASS_COUNT;
+  for (uint32_t i = 0; i < classes; i++) {
     uint32_t index = i == CLASS_KEPT ? NONE : tier->classes[i].last;
     for (uint32_t looks = 0; index != NONE && looks < HUNT_LENGTH; looks++) {
-      if (consider(tier, hunt, index)) break; /* the rest of the class is warmer */
+      if (consider(tier, hunt, index)) break;
       index = tier_list_previous(&tier->classes[i], index);
     }
   }
@@ -58,21 +66,29 @@ static void search_frames(struct ps_tier *tier, struct hunt *hunt) {
   }
 }
 
+static uint32_t choose(const struct hunt *hunt) {
+  const uint32_t *found = hunt->found;
+  bool has_both = found[SOURCE_OWN] != NONE && found[SOURCE_UNREAD] != NONE;
+  if (has_both && hunt->values[SOURCE_UNREAD] < hunt->values[SOURCE_OWN])
+    return found[SOURCE_UNREAD];
+  if (found[SOURCE_OWN] != NONE) return found[SOURCE_OWN];
+  return found[SOURCE_OTHER] != NONE ? found[SOURCE_OTHER] : found[SOURCE_UNREAD];
+}
+
 static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {
   bool is_speculative = access->urgency == PS_TIER_SPECULATIVE;
   struct hunt hunt = {.tenant = access->tenant,
                       .is_at_limit = tier_is_at_hint_limit(tier, access->tenant),
                       .ceiling = __builtin_inff(),
                       .share = tier_share(tier, access->tenant),
-                      .own = NONE,
-                      .other = NONE};
+                      .found = {NONE, NONE, NONE}};
   if (tier->frame_queue.first != NULL || tier->tenants[access->tenant].hint_limit == 0) return NONE;
   if (!hunt.is_at_limit && tier->frame_free != NONE) return tier_take_free(tier);
   if (is_speculative) hunt.ceiling = tier->values[CLASS_HYDRATED * AGE_BINS];
   tier_expire_promises(tier);
   search_classes(tier, &hunt);
-  if (hunt.own == NONE) search_frames(tier, &hunt);
-  uint32_t index = hunt.own != NONE ? hunt.own : hunt.other;
+  if (hunt.found[SOURCE_OWN] == NONE) search_frames(tier, &hunt);
+  uint32_t index = choose(&hunt);
   return index == NONE ? NONE : tier_evict(tier, index);
 }
 

@@ -23,7 +23,7 @@ from tier_support import (
     waiter,
 )
 
-from prestage._core import ffi, lib
+from prestage._core import lib
 
 ERANGE, ENODEV, EEXIST, EINVAL, EBUSY = 34, 19, 17, 22, 16
 
