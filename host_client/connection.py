@@ -25,8 +25,11 @@ class Connection:
         self.options = options
         self._link = Link(address, options)
         self._namespaces: dict[int, Namespace] = {}
+        self._generation = 0
+        """Of `_namespaces`: one more whenever they may have changed."""
+        self._identifying = asyncio.Lock()
         self._link.on_event.append(self._on_event)
-        self._link.on_connect.append(self._namespaces.clear)
+        self._link.on_connect.append(self._forget)
 
     async def open(self) -> Self:
         """Connect; `async with` does it. Raises `ConnectFailed` and what requests raise."""
@@ -110,23 +113,34 @@ class Connection:
 
     async def namespace(self, nsid: int) -> Namespace:
         """Return a namespace. Raises `InvalidRequest` when it is not active."""
-        known = self._namespaces.get(nsid)
-        if known is not None:
-            return known
+        while (known := self._namespaces.get(nsid)) is None:
+            async with self._identifying:
+                if nsid not in self._namespaces:
+                    await self._identify(nsid)
+        return known
+
+    async def _identify(self, nsid: int) -> None:
+        """Learn a namespace, unless it may have changed meanwhile."""
         await self.wait_connected()
+        generation = self._generation
         entry = nvme.entry(nvme.Admin.IDENTIFY, nsid, cdw10=nvme.Cns.NAMESPACE)
         page = await self._link.association.admin_read(entry, nvme.PAGE_BYTES)
         namespace = nvme.parse_namespace(nsid, page)
         if namespace is None:
             raise InvalidRequest(f"there is no namespace {nsid}", str(self.address))
-        self._namespaces[nsid] = namespace
-        return namespace
+        if generation == self._generation:
+            self._namespaces[nsid] = namespace
+
+    def _forget(self) -> None:
+        """Namespaces may have changed."""
+        self._generation += 1
+        self._namespaces.clear()
 
     def _on_event(self, dw0: int) -> None:
         kind, info, lid = dw0 & 7, dw0 >> 8 & 0xFF, dw0 >> 16 & 0xFF
         if (kind, info) != (nvme.AER_NOTICE, nvme.AER_NAMESPACE_CHANGED):
             return
-        self._namespaces.clear()
+        self._forget()
         # Reading the log is what lets the controller tell the next change (Base 2.0, 5.16.1.5).
         self._link.read_log_later(nvme.get_log_entry(lid, nvme.PAGE_BYTES), nvme.PAGE_BYTES)
 

@@ -255,8 +255,6 @@ class Link:
     ) -> nvme.Completion:
         """Carry out an admin command once, on the association of now; raises as `execute`."""
         queue = self.association.admin
-        if queue.room < 1:
-            raise HostError("too many admin commands at a time", self._where, f"{queue.slots}")
         memory = None if data is None else Memory(data, writable=is_read)
         transfer = _transfer(queue, memory, is_read=is_read)
         return await queue.execute(entry, transfer, memory, is_read=is_read)

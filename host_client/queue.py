@@ -11,10 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from prestage.host_client.engine import Completed, Connected, Engine, Event, Memory, Terminated
+from prestage.host_client.engine import (
+    Completed,
+    Connected,
+    Engine,
+    Event,
+    Memory,
+    Terminated,
+    Transfer,
+)
 from prestage.host_client.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -32,7 +41,7 @@ MOST_ROUNDS = 8
 class Request:
     """A command under way. Its memory is lent until it ends, or until its caller turns away."""
 
-    __slots__ = ("abandoned", "deadline", "future", "is_read", "memory", "overdue", "slot")
+    __slots__ = ("abandoned", "carried", "deadline", "future", "is_read", "memory", "overdue", "slot")
 
     def __init__(
         self, future: asyncio.Future[Completion], memory: Memory | None, *, is_read: bool
@@ -46,6 +55,8 @@ class Request:
         self.overdue = False
         """Its time was up once, and somebody was told to abort it."""
         self.slot = -1
+        self.carried = 0
+        """Bytes that went along in the command capsule."""
 
 
 class Queue:
@@ -72,6 +83,7 @@ class Queue:
         self._loop = asyncio.get_running_loop()
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._requests: dict[int, Request] = {}
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._is_flush_due = False
         self._is_writer = False
         self._timer: asyncio.TimerHandle | None = None
@@ -106,19 +118,43 @@ class Queue:
         is_read: bool = False,
         endless: bool = False,
     ) -> Completion:
-        """Submit a command and wait for its completion; whatever its status is, it is returned.
+        """Submit a command, once a slot is free, and wait for its completion, whatever it says.
 
         `endless`: it may take as long as it likes (Asynchronous Event Request). When the caller is
         cancelled its memory is free at once; the slot is kept until the controller has answered.
         Raises `ConnectionLost`, also when the connection is over before anything was sent;
         `RequestTimeout`; `DigestError`.
         """
+        if self.room < 1 or self._turns:
+            await self._turn(memory)
         request = self.submit(entry, transfer, memory, is_read=is_read, endless=endless)
         try:
             return await request.future
         except asyncio.CancelledError:
             self._abandon(request)
             raise
+
+    async def _turn(self, memory: Memory | None) -> None:
+        """Wait for a free slot, first come first served."""
+        turn = self._loop.create_future()
+        self._turns.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if memory is not None:
+                memory.release()
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.reserved -= 1
+                self._next_turns()
+            raise
+        self.reserved -= 1
+
+    def _next_turns(self) -> None:
+        while self._turns and self.room > 0:
+            turn = self._turns.popleft()
+            if not turn.done():
+                self.reserved += 1
+                turn.set_result(None)
 
     def submit(
         self,
@@ -138,6 +174,8 @@ class Queue:
                 memory.release()
             raise self.lost or ConnectionLost("there is no free slot", self.name)
         self._requests[request.slot] = request
+        if memory is not None and transfer == Transfer.IN_CAPSULE:
+            request.carried = memory.length
         if not endless:
             request.deadline = self._loop.time() + self._timeout_s
             if self._timer is None:
@@ -222,6 +260,7 @@ class Queue:
                 self._terminated(event)
                 return
         if freed:
+            self._next_turns()
             self.on_free()
 
     def _complete(self, event: Completed) -> None:
@@ -230,7 +269,7 @@ class Queue:
             request.memory.release()
         if request.future.done():
             return
-        completion = parse_completion(event.cqe, event.transferred)
+        completion = parse_completion(event.cqe, request.carried or event.transferred)
         if event.digest_error and completion.ok:
             request.future.set_exception(
                 DigestError("the data digest of the controller's data does not match", self.name)
@@ -304,6 +343,10 @@ class Queue:
             self._connected.set_exception(error)
             # Nobody may be waiting any more: it was seen, then.
             self._connected.exception()
+        for turn in self._turns:
+            if not turn.done():
+                turn.set_exception(error)
+        self._turns.clear()
         requests, self._requests = self._requests, {}
         for request in requests.values():
             if request.memory is not None:
