@@ -157,8 +157,7 @@ static bool ask_residency(struct ps_hints *hints, const struct ps_hints_scope *s
                           const uint32_t *cdw, uint8_t *record) {
   struct ps_hints_namespace space;
   uint64_t number = (uint64_t)cdw[3] << 32 | cdw[2];
-  struct pax_residency head = {
-      .type = PAX_TYPE_RESIDENCY, .size = sizeof head, .nsid = nsid};
+  struct pax_residency head = {.type = PAX_TYPE_RESIDENCY, .size = sizeof head, .nsid = nsid};
   if ((cdw[0] & QUERY_KIND_MASK) == PAX_QUERY_RESIDENCY_SET) {
     head.set_id = number;
     memcpy(record, &head, sizeof head);
