@@ -28,9 +28,9 @@
 #define DRIFT_GAIN 0.25
 #define PHASE_GAIN (1.0 / 32)
 #define PROBE_NS (100 * MS_NS)
-#define FIRST_PROBE_NS (10 * MS_NS)
+#define FIRST_PROBE_NS (3 * MS_NS)
 #define FIRST_PROBES 64.0
-#define PROBE_LATENCIES 10.0
+#define PROBE_LATENCIES 4.0
 #define ALONE_MEMORY 256.0
 #define SHARE_SAMPLE_NS MS_NS
 #define SHARE_MEMORY_NS (50e6)
@@ -53,9 +53,10 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
 }
 
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns) {
-  bool is_known = meter->alone >= FIRST_PROBES;
-  uint64_t probe_ns = meter->alone_ns + (is_known ? PROBE_NS : FIRST_PROBE_NS);
-  return now_ns < probe_ns ? 0 : probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
+  uint64_t every_ns = meter->alone >= FIRST_PROBES ? PROBE_NS : FIRST_PROBE_NS;
+  uint64_t since_ns = now_ns - meter->alone_ns;
+  if (since_ns < every_ns) return 0;
+  return now_ns - since_ns % every_ns + (uint64_t)(PROBE_LATENCIES * meter->mean_y);
 }
 
 uint32_t meter_window(const struct meter *meter) { return (uint32_t)meter->window; }
