@@ -23,7 +23,7 @@
 #define MEMORY 2048.0    /* reads that the regression remembers */
 #define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
 #define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
-#define FAR_OFF 0.3
+#define FAR_OFF 0.5
 #define LEAST_SPREAD 0.05
 #define DRIFT_GAIN 0.25
 #define PHASE_GAIN (1.0 / 32)
