@@ -62,6 +62,8 @@ struct meter {
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
+  double spread_ns; /* mean deviation of the latency */
+  double late_ns;   /* how long after it could start work is started: the caller's clock is coarse */
   double alone, drift_ns;
   uint64_t alone_ns;
   uint64_t drift_from;
@@ -83,6 +85,8 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns);
 /* When the latency has not been seen by itself for long, until when nothing that can wait should
  * start; else 0. */
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns);
+/* Work that waited for a time was started so long after it. */
+void meter_late(struct meter *meter, double late_ns);
 double meter_transfer_ns(const struct meter *meter, uint64_t bytes);
 uint32_t meter_window(const struct meter *meter);
 /* Dated work is there, or not any more. */
@@ -129,6 +133,7 @@ struct ps_sched {
   uint32_t in_flight;                        /* operations */
   uint32_t paced_ops;                        /* of these: all but demand reads */
   uint64_t paced_bytes;
+  uint64_t wanted_ns; /* when paced work is to start that has to wait; 0: none has */
   bool was_offered; /* next_job has given a job, and nothing came of it yet */
   uint64_t offered_ns;
   uint32_t turns; /* counts pieces of jobs, so that late ones have their turn */
@@ -169,6 +174,8 @@ enum gate { GATE_URGENT, GATE_SLACK, GATE_IDLE };
  * (nearly) run out of transfers. UINT64_MAX: when something has ended. */
 uint64_t gate_time(const struct ps_sched *sched, uint64_t now_ns, enum gate gate);
 bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate);
+/* Work is there for the gate: whether it may start now. */
+bool gate_ask(struct ps_sched *sched, uint64_t now_ns, enum gate gate);
 
 /* ---- jobs (jobs.c) ---- */
 

@@ -176,8 +176,9 @@ static struct ps_sched_job *choose(struct ps_sched *sched, uint64_t now_ns) {
   if (stats->waiting[PS_SCHED_DATED] > 0) return NULL;
   if (jobs_are_critical(sched, now_ns) && gate_is_open(sched, now_ns, GATE_URGENT))
     return jobs_pick(sched, now_ns);
-  if (stats->waiting[PS_SCHED_DEMAND] > 0 || !gate_is_open(sched, now_ns, GATE_SLACK)) return NULL;
-  if (sched->first_job != NULL) return jobs_pick(sched, now_ns);
+  if (stats->waiting[PS_SCHED_DEMAND] > 0) return NULL;
+  if (sched->first_job != NULL)
+    return gate_ask(sched, now_ns, GATE_SLACK) ? jobs_pick(sched, now_ns) : NULL;
   if (stats->waiting[PS_SCHED_SPECULATIVE] > 0 || !gate_is_open(sched, now_ns, GATE_IDLE)) return NULL;
   struct ps_sched_node *node = tree_first(&sched->guesses);
   return node == NULL ? NULL : job_of(node);

@@ -23,14 +23,16 @@
 #define MEMORY 2048.0    /* reads that the regression remembers */
 #define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
 #define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
-#define FAR_OFF 0.05
+#define FAR_OFF 0.5
 #define LEAST_SPREAD 0.05
 #define DRIFT_GAIN 0.25
 #define PHASE_GAIN (1.0 / 32)
 #define PROBE_NS (100 * MS_NS)
-#define FIRST_PROBE_NS (10 * MS_NS)
+#define FIRST_PROBE_NS (3 * MS_NS)
 #define FIRST_PROBES 64.0
-#define PROBE_LATENCIES 10.0
+#define PROBE_LATENCIES 4.0
+#define MOST_LATE 1.0 /* latencies */
+#define LATE_GAIN (1.0 / 16)
 #define ALONE_MEMORY 256.0
 #define SHARE_SAMPLE_NS MS_NS
 #define SHARE_MEMORY_NS (50e6)
@@ -39,6 +41,7 @@ void meter_init(struct meter *meter, uint32_t most_window) {
   assert(meter != NULL && most_window > 0);
   *meter = (struct meter){.bandwidth = START_BANDWIDTH,
                           .latency_ns = START_LATENCY_NS,
+                          .spread_ns = START_LATENCY_NS / 2,
                           .most_window = most_window,
                           .window = fmin(START_WINDOW, most_window),
                           .share = START_SHARE};
@@ -53,9 +56,16 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
 }
 
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns) {
-  bool is_known = meter->alone >= FIRST_PROBES;
-  uint64_t probe_ns = meter->alone_ns + (is_known ? PROBE_NS : FIRST_PROBE_NS);
-  return now_ns < probe_ns ? 0 : probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
+  uint64_t every_ns = meter->alone >= FIRST_PROBES ? PROBE_NS : FIRST_PROBE_NS;
+  uint64_t since_ns = now_ns - meter->alone_ns;
+  if (since_ns < every_ns) return 0;
+  return now_ns - since_ns % every_ns + (uint64_t)(PROBE_LATENCIES * meter->mean_y);
+}
+
+void meter_late(struct meter *meter, double late_ns) {
+  assert(meter != NULL && late_ns >= 0);
+  double most_ns = MOST_LATE * meter->latency_ns;
+  meter->late_ns += (fmin(late_ns, most_ns) - meter->late_ns) * LATE_GAIN;
 }
 
 uint32_t meter_window(const struct meter *meter) { return (uint32_t)meter->window; }
@@ -128,6 +138,7 @@ static void track(struct meter *meter, uint64_t now_ns, bool is_alone, double ex
   if (is_alone) {
     meter->alone = fmin(meter->alone + 1, ALONE_MEMORY);
     meter->latency_ns = fmax(meter->latency_ns + off_ns / meter->alone, LEAST_LATENCY_NS);
+    meter->spread_ns += (fabs(off_ns) - meter->spread_ns) / meter->alone;
     return;
   }
   double step_ns = between(off_ns, -2 * meter->latency_ns, 2 * meter->latency_ns) * PHASE_GAIN;

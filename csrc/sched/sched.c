@@ -64,15 +64,12 @@ static bool may_write(const struct ps_sched *sched) {
 
 /* What starts when the medium has run out of transfers and no demand read waits. */
 static struct ps_sched_item *choose_paced(struct ps_sched *sched, uint64_t now_ns) {
-  if (!gate_is_open(sched, now_ns, GATE_SLACK)) return NULL;
-  if (may_write(sched)) {
-    struct ps_sched_item *write = queue_first(sched, PS_SCHED_WRITE);
-    if (write != NULL) return write;
-  }
-  struct ps_sched_item *dated = queue_first_dated(sched);
-  if (dated != NULL) return dated;
-  if (sched->first_job != NULL || !gate_is_open(sched, now_ns, GATE_IDLE)) return NULL;
-  return queue_first(sched, PS_SCHED_SPECULATIVE);
+  struct ps_sched_item *item = may_write(sched) ? queue_first(sched, PS_SCHED_WRITE) : NULL;
+  if (item == NULL) item = queue_first_dated(sched);
+  if (item != NULL) return gate_ask(sched, now_ns, GATE_SLACK) ? item : NULL;
+  if (sched->first_job != NULL) return NULL;
+  item = queue_first(sched, PS_SCHED_SPECULATIVE);
+  return item != NULL && gate_is_open(sched, now_ns, GATE_IDLE) ? item : NULL;
 }
 
 static struct ps_sched_item *choose(struct ps_sched *sched, uint64_t now_ns) {
