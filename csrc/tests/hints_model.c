@@ -4,15 +4,11 @@
  *
  *   hints_model SEED RUNS
  */
-#include <signal.h>
-#include <unistd.h>
-
 #include "hints_rig.h"
 
 enum { STEPS = 400 };
 
 static struct rig rig;
-static unsigned long seed_at_hand;
 
 static void submit(const struct ps_hints_scope *scope) {
   uint8_t bytes[PAX_PAGE_BYTES];
@@ -184,9 +180,9 @@ static void check_sums(uint16_t tenant) {
 static void finish(void) {
   rig.now_ns += 5000000000;
   rig_pump(&rig);
-  for (uint16_t i = 0; i < RIG_TENANTS; i++) cancel_everything(i);
+  for (uint32_t i = 0; i < RIG_TENANTS; i++) cancel_everything((uint16_t)i);
   rig_pump(&rig);
-  for (uint16_t i = 0; i < RIG_TENANTS; i++) check_sums(i);
+  for (uint32_t i = 0; i < RIG_TENANTS; i++) check_sums((uint16_t)i);
   struct ps_hints_stats stats;
   for (uint32_t i = 0; i < 100; i++) rig_advance(&rig, 10000000);
   ps_hints_get_stats(rig.hints, &stats);
@@ -204,14 +200,6 @@ static void run(uint64_t seed) {
   rig_close(&rig);
 }
 
-static void tell(int number) {
-  char text[64];
-  int size = snprintf(text, sizeof text, "hints_model: seed %lu\n", seed_at_hand);
-  if (write(2, text, (size_t)size) < 0) _exit(3);
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
 int main(int count, char **arguments) {
   char *end[2] = {NULL, NULL};
   unsigned long seed = count == 3 ? strtoul(arguments[1], &end[0], 0) : 0;
@@ -221,10 +209,9 @@ int main(int count, char **arguments) {
     return 2;
   }
   rig.below = rig_random;
-  signal(SIGABRT, tell);
   for (unsigned long i = 0; i < runs; i++) {
-    seed_at_hand = seed + i;
-    run(seed_at_hand);
+    rig_note_seed("hints_model", seed + i);
+    run(seed + i);
   }
   printf(
       "%lu runs from seed %lu: %llu met, %llu late, %llu dropped, %llu cancelled, %llu follows\n",

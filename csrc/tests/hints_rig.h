@@ -72,6 +72,8 @@ static inline bool rig_chance(struct rig *rig, uint32_t percent) {
   return rig->below(rig, 100) < percent;
 }
 
+/* Says the seed at hand when the program is aborted. */
+void rig_note_seed(const char *program, unsigned long seed);
 void rig_open(struct rig *rig);
 void rig_close(struct rig *rig);
 /* Starts and ends what is due; takes facts out of the ring and checks them. */
