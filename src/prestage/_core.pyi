@@ -51,6 +51,7 @@ class _Lib:
     PS_FACT_ONCE: int
     PS_FACT_SEQUENTIAL: int
     PS_FACT_DATED: int
+    PS_FACT_ATTRIBUTES: int
     PS_NOTICE_COMMAND: int
     PS_NOTICE_CLOSED: int
     PS_NOTICE_QUIET: int
