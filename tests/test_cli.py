@@ -183,6 +183,9 @@ def test_counters_are_aligned_and_have_units() -> None:
                 "names": ["a", "b"],
                 "inner": [{"qid": 0}],
                 "group": {"x": 1},
+                "idle": {"x": 0, "deep": {"deeper": {"x": 0}}},
+                "tier_bytes": {"limit": 4 << 20, "used": 65536},
+                "records_per_s": {"limit": 2000, "used": 3},
             }
         )
     )
@@ -194,10 +197,16 @@ def test_counters_are_aligned_and_have_units() -> None:
         "flag              yes",
         "none              -",
         "names             a, b",
+        "tier bytes        64 KiB of 4 MiB",
+        "records per s     3 of 2 000",
         "inner 0",
         "  qid  0",
         "group",
         "  x  1",
+        "idle",
+        "  x  0",
+        "  deep",
+        "    deeper  -",
     ]
 
 
