@@ -79,7 +79,7 @@ class Controller:
             case 0x01:
                 data = target.identify_controller()
             case 0x02:
-                numbers = target.active_namespaces()
+                numbers = target.identify_active()
                 data = b"".join(nsid.to_bytes(4, "little") for nsid in numbers)
             case 0x03:
                 data = target.descriptors(command.nsid)

@@ -103,6 +103,9 @@ class FakeTarget:
         offered = Carrier.EXTENSION_NAMESPACE in self.carriers
         return [*self.blocks, *([EXTENSION_NSID] if offered else [])]
 
+    def identify_active(self) -> list[int]:
+        return self.active_namespaces()
+
     def identify_namespace(self, nsid: int) -> bytes:
         page = bytearray(4096)
         blocks = layout.EXTENSION_PAGES if nsid == EXTENSION_NSID else self.blocks[nsid]
