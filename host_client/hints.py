@@ -11,7 +11,7 @@ Nothing here can make a read fail: a hint call raises `HintError`, and nobody el
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -171,9 +171,9 @@ class Hints:
     ) -> Report:
         """Attach locality signatures: the smaller the Hamming distance, the closer (5.2.4).
 
-        One range and a vector of 8 or 16 bytes, lowest bits first; or many at a time: `slba` and
-        `nlb` are arrays [count], `vector` is an array [count, 8] or [count, 16] of uint8. Distances
-        mean something within a `family` (0 to 65535) only.
+        One range and a vector of 8 or 16 bytes, lowest bits first; or many at a time: `slba` is an
+        array [count], `nlb` another or one number for all, `vector` an array [count, 8] or
+        [count, 16] of uint8. Distances mean something within a `family` (0 to 65535) only.
         """
         if isinstance(slba, np.ndarray):
             return await self._sign_many(slba, nlb, vector, nsid=nsid, family=family, ttl=ttl)
@@ -326,7 +326,7 @@ class Hints:
         with hint_errors(self.carrier.where):
             return decode_events(await self.carrier.events(clear=clear))
 
-    async def watch(self) -> AsyncIterator[Event]:
+    async def watch(self) -> AsyncGenerator[Event, None]:
         """Yield intents as they end, told by asynchronous events (the initiator only)."""
         self._require()
         while True:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from prestage.host_client import (
     connect,
 )
 
-from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, scripted
+from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, ScriptedTarget, scripted
 
 NQN = "nqn.2026-11.org.example:evil"
 FAST = {"backoff_s": (0.01, 0.05)}
@@ -260,6 +261,10 @@ def test_a_read_survives_the_loss_of_its_connection(rng: random.Random) -> None:
     run(main())
 
 
+def more(target: ScriptedTarget, opcode: int, count: int) -> bool:
+    return len(target.io(opcode)) > count
+
+
 def test_what_may_have_been_carried_out_is_not_sent_again() -> None:
     async def main() -> None:
         async with scripted() as target, connect(target.url, **FAST) as controller:
@@ -273,7 +278,7 @@ def test_what_may_have_been_carried_out_is_not_sent_again() -> None:
                 target.handlers[False, opcode] = lambda command: SILENCE
                 before = len(target.io(opcode))
                 task = asyncio.ensure_future(send())
-                await target.until(lambda opcode=opcode, b=before: len(target.io(opcode)) > b)
+                await target.until(partial(more, target, opcode, before))
                 target.drop()
                 with pytest.raises(ConnectionLost, match="closed|failed"):
                     await task
@@ -333,15 +338,26 @@ def test_a_host_that_is_shut_out_does_not_knock_again() -> None:
     run(main())
 
 
+def test_a_host_says_that_it_lives() -> None:
+    async def main() -> None:
+        async with scripted() as target, connect(target.url, keep_alive_s=0.1):
+            (opened,) = (one for one in target.commands if one.entry[4] == 1 and one.link.qid == 0)
+            assert opened.cdw(12) == 100  # KATO in milliseconds
+            await target.until(lambda: sum(one.opcode == 0x18 for one in target.commands) >= 3)
+
+    run(main())
+
+
 def test_a_keep_alive_that_is_not_answered_ends_the_association() -> None:
     async def main() -> None:
         async with (
             scripted() as target,
             connect(target.url, keep_alive_s=0.1, **FAST) as controller,
         ):
+            back = asyncio.Event()
+            controller.on_connect(back.set)
             target.handlers[True, 0x18] = lambda command: SILENCE
-            while controller.connects == 1:
-                await asyncio.sleep(0.01)
+            await back.wait()
             target.handlers.clear()
             assert len(await controller.read(1, 0, BLOCK)) == BLOCK
 
