@@ -19,7 +19,7 @@ MOST_FUNCTION_LINES = 70
 MOST_FILE_LINES = 500
 MOST_COLUMNS = 100
 ASSERTS_PER_1000_LINES = 20
-ROOMS = ("engine", "tier", "media", "sched", "reactor")
+ROOMS = ("engine", "tier", "media", "ring", "sched", "hints", "reactor")
 PACKAGES = ("target", "ext", "host_client")
 
 EXCEPTIONS: dict[str, int] = {
@@ -66,7 +66,11 @@ PYTHON_FILES = [path for path in FILES if path.suffix == ".py"] + [
     for path in FILES
     if path.suffix == "" and path.parts[0] == "scripts" and "python" in text_of(path)[:40]
 ]
-CODE_FILES = sorted({*PYTHON_FILES, *(path for path in FILES if path.suffix in CODE_SUFFIXES)})
+GENERATED = {Path("csrc/pax.h")}
+"""Nobody writes these by hand; what makes them is looked at instead."""
+CODE_FILES = sorted(
+    {*PYTHON_FILES, *(path for path in FILES if path.suffix in CODE_SUFFIXES)} - GENERATED
+)
 SCRIPT_FILES = [path for path in FILES if (ROOT / path).read_bytes().startswith(b"#!")]
 
 
