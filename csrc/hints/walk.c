@@ -73,6 +73,7 @@ static void walk_again(struct ps_hints *hints, uint64_t now_ns, uint32_t index) 
   intent->passes++;
   intent->walk = intent->check;
   intent->walked_bytes = intent->verified_bytes;
+  intent->warm_bytes = intent->verified_bytes;
   hints_queue_intent(hints, now_ns, index);
 }
 
@@ -182,7 +183,7 @@ static bool walk_one(struct ps_hints *hints, uint64_t now_ns, uint32_t index, ui
       *started += span.length;
       break;
     case PS_TIER_WARM:
-      intent->warm_bytes += span.length;
+      intent->warm_bytes = hints_min(intent->warm_bytes + span.length, intent->admitted_bytes);
       break;
     default:
       break; /* somebody else's fill: looked at when all was started */
