@@ -79,8 +79,8 @@ static struct arrival make_one(const struct mix *mix, enum kind kind, uint64_t *
   if (kind == JOB)
     arrival.bytes = extents(log_uniform(state, (double)mix->job_least, (double)mix->job_most));
   if (kind == JOB || kind == DATED_READ)
-    arrival.deadline_ns = (uint64_t)log_uniform(state, (double)mix->deadline_least_ns,
-                                                (double)mix->deadline_most_ns);
+    arrival.deadline_ns =
+        (uint64_t)log_uniform(state, (double)mix->deadline_least_ns, (double)mix->deadline_most_ns);
   return arrival;
 }
 
