@@ -156,9 +156,9 @@ enum pax_query {
 
 /* Header of a batch; records follow. */
 struct pax_batch {
-  uint32_t magic; /* 0: batch */
-  uint8_t major; /* 4: MAJOR */
-  uint8_t minor; /* 5: MINOR */
+  uint32_t magic; /* 0: enum magic: batch */
+  uint8_t major; /* 4: major version: 1 */
+  uint8_t minor; /* 5: minor version: 0 */
   uint16_t header_size; /* 6: 32; more in a later minor version */
   uint32_t size; /* 8: bytes of header and records */
   uint32_t crc32c; /* 12: of `size` bytes with this field zero */
@@ -270,9 +270,9 @@ struct pax_outcome {
 
 /* Header of an answer page; answers follow in the order of their records. */
 struct pax_answer {
-  uint32_t magic; /* 0: answer */
-  uint8_t major; /* 4: MAJOR */
-  uint8_t minor; /* 5: MINOR */
+  uint32_t magic; /* 0: enum magic: answer */
+  uint8_t major; /* 4: major version: 1 */
+  uint8_t minor; /* 5: minor version: 0 */
   uint16_t header_size; /* 6: 64 */
   uint32_t size; /* 8: bytes of header and answers */
   uint32_t crc32c; /* 12: of `size` bytes with this field zero */
@@ -324,9 +324,9 @@ struct pax_outcome_answer {
 
 /* Identify Controller bytes 3072 to 3199, and the start of the status page. */
 struct pax_capability {
-  uint32_t magic; /* 0: capability */
-  uint8_t major; /* 4: MAJOR */
-  uint8_t minor; /* 5: MINOR */
+  uint32_t magic; /* 0: enum magic: capability */
+  uint8_t major; /* 4: major version: 1 */
+  uint8_t minor; /* 5: minor version: 0 */
   uint16_t size; /* 6: 128 */
   uint32_t carriers; /* 8: bits carrier */
   uint32_t max_batch_bytes; /* 12: of a batch by the submit opcode; a page elsewhere */
@@ -407,9 +407,9 @@ struct pax_status {
 
 /* Header of the warm-event log; events follow, oldest first. */
 struct pax_events {
-  uint32_t magic; /* 0: events */
-  uint8_t major; /* 4: MAJOR */
-  uint8_t minor; /* 5: MINOR */
+  uint32_t magic; /* 0: enum magic: events */
+  uint8_t major; /* 4: major version: 1 */
+  uint8_t minor; /* 5: minor version: 0 */
   uint16_t header_size; /* 6: 32 */
   uint32_t event_count; /* 8: events that follow */
   uint32_t lost; /* 12: events that were overwritten since the log was last read */

@@ -1,4 +1,4 @@
-"""Capability, status page and warm-event log (specification, clauses 3.2, 5.6 and 5.7)."""
+"""Capability, status page and warm-event log (specification, clauses 3.1, 5.6 and 5.7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDENTIFY_OFFSET: Final = 3072
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a controller offers (3.2). Sizes in bytes; an opcode or identifier of 0: there is none.
+    """What a controller offers (3.1). Sizes in bytes; an opcode or identifier of 0: there is none.
 
     `record_types` and `query_types` are bits: n for records of type n, queries of type 0100h + n.
     """
@@ -151,7 +151,7 @@ def decode_capability(data: bytes | bytearray | memoryview) -> Capability:
 def find_capability(identify: bytes | bytearray | memoryview) -> Capability | None:
     """Return what Identify Controller data (4096 bytes) says of PAX; None: no PAX that we know.
 
-    Any other magic or major version is a controller without PAX (clause 3.2.2).
+    Any other magic or major version is a controller without PAX (3.1.2).
     """
     try:
         return decode_capability(memoryview(identify)[IDENTIFY_OFFSET:])

@@ -123,7 +123,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A record, or an answer, of a type that this version does not define: skipped (clause 9)."""
+    """A record, or an answer, of a type that this version does not define: skipped (9.3)."""
 
     type: int
     body: bytes = b""
@@ -145,7 +145,7 @@ TYPES: Final[dict[type, RecordType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ResidencyAnswer:
-    """How much is warm (5.4.2); with a `reason` there is no answer, and all else is zero.
+    """How much is warm (5.4.4); with a `reason` there is no answer, and all else is zero.
 
     `ready_us` is the time until what is coming is warm, READY_NEVER: not known.
     """
@@ -160,7 +160,7 @@ class ResidencyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeAnswer:
-    """What became of an intent (5.4.3). Times count from the arrival of the intent."""
+    """What became of an intent (5.4.5). Times count from the arrival of the intent."""
 
     intent_id: int
     total_bytes: int = 0

@@ -82,14 +82,26 @@ def extension_uuid(nqn: str, serial: str) -> uuid.UUID:
 
 
 def capability(settings: TargetSettings, extension: Extension | None) -> bytes:
-    """Return the capability block, 128 bytes; all zeros while hints are off."""
+    """Return the capability of a subsystem's controllers: 128 bytes, zeros while hints are off."""
+    without = Carrier.EXTENSION_NAMESPACE if extension is None else Carrier(0)
+    return _encoded(settings, EVERY_CARRIER & ~without, extension.nsid if extension else 0)
+
+
+def data_path_capability(settings: TargetSettings) -> bytes:
+    """Return what the data path is to offer: every carrier, or zeros while hints are off.
+
+    It knows itself which subsystem has an extension namespace.
+    """
+    return _encoded(settings, EVERY_CARRIER, 0)
+
+
+def _encoded(settings: TargetSettings, carriers: Carrier, extension_nsid: int) -> bytes:
     if not settings.hints.enabled:
         return bytes(layout.CAPABILITY.size)
-    without = Carrier.EXTENSION_NAMESPACE if extension is None else Carrier(0)
     return encode_capability(
         Capability(
-            carriers=EVERY_CARRIER & ~without,
-            extension_nsid=extension.nsid if extension is not None else 0,
+            carriers=carriers,
+            extension_nsid=extension_nsid,
             granularity_bytes=settings.tier.slot,
             max_set_ranges=settings.hints.max_set_ranges,
             max_query_bytes=MAX_QUERY_BYTES,

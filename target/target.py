@@ -24,7 +24,7 @@ from prestage.target.errors import (
     NotFound,
     TargetError,
 )
-from prestage.target.extension import capability
+from prestage.target.extension import data_path_capability
 from prestage.target.hint_report import hint_report
 from prestage.target.identity import Identity, lock_directory
 from prestage.target.listener import Address, Listener
@@ -123,7 +123,7 @@ class Target:
         )
         self._connections = Connections(runtime)
         runtime.data_path.start(self._connections.receive)
-        runtime.data_path.set_capability(capability(self.settings, None))
+        runtime.data_path.set_capability(data_path_capability(self.settings))
         runtime.tenants.start()
         for subsystem in self.settings.subsystems:
             await self._add_subsystem(subsystem)

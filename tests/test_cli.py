@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from cli_tools import Cli, cli
 from rpc_tools import HOST, NQN
 
-from prestage.cli import main
+from prestage.cli import build_parser, main
+from prestage.host_client.errors import HostError
 from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
 from prestage.target.rpc.client import Client
@@ -25,7 +27,8 @@ SERVE = """
 import sys
 from fake_target import FakeTarget
 from prestage.target import service
-from prestage.cli import main
+from prestage.cli import build_parser, main
+from prestage.host_client.errors import HostError
 service.make_target = FakeTarget
 sys.exit(main(sys.argv[1:]))
 """
@@ -180,6 +183,9 @@ def test_counters_are_aligned_and_have_units() -> None:
                 "names": ["a", "b"],
                 "inner": [{"qid": 0}],
                 "group": {"x": 1},
+                "idle": {"x": 0, "deep": {"deeper": {"x": 0}}},
+                "tier_bytes": {"limit": 4 << 20, "used": 65536},
+                "records_per_s": {"limit": 2000, "used": 3},
             }
         )
     )
@@ -191,10 +197,16 @@ def test_counters_are_aligned_and_have_units() -> None:
         "flag              yes",
         "none              -",
         "names             a, b",
+        "tier bytes        64 KiB of 4 MiB",
+        "records per s     3 of 2 000",
         "inner 0",
         "  qid  0",
         "group",
         "  x  1",
+        "idle",
+        "  x  0",
+        "  deep",
+        "    deeper  -",
     ]
 
 
@@ -360,3 +372,23 @@ def test_output_into_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
     os.close(writer)
     assert found.returncode == 1
     assert found.stderr == ""
+
+
+def test_commands_of_targets_and_of_hosts_stand_beside_each_other() -> None:
+    text = build_parser().format_help()
+    for name in ("serve", "stats", "top", "check-config", "hint", "residency", "outcome"):
+        assert re.search(rf"^    {name} ", text, re.MULTILINE), name
+
+
+def test_what_fails_at_a_host_is_one_sentence_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["residency", "--range", "0+1"]) == 2
+    assert capsys.readouterr().err.startswith("prestage: TARGET: ")
+
+    def fail(*_: object) -> int:
+        raise HostError("nobody answers", "127.0.0.1", "a target")
+
+    monkeypatch.setattr("prestage.target.commands.check_config.load_config", fail)
+    assert main(["check-config", "x"]) == 1
+    assert capsys.readouterr().err == "prestage: 127.0.0.1: nobody answers (expected a target)\n"

@@ -152,19 +152,19 @@ void ps_hints_answer(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
 
 enum { QUERY_KIND_MASK = 0xff };
 
-/* CDW10 to CDW15 as a residency record; false: no such namespace, or no blocks. */
+/* CDW10 to CDW15 as a residency record; false: no set, or no blocks of the namespace. */
 static bool ask_residency(struct ps_hints *hints, const struct ps_hints_scope *scope, uint32_t nsid,
                           const uint32_t *cdw, uint8_t *record) {
   struct ps_hints_namespace space;
   uint64_t number = (uint64_t)cdw[3] << 32 | cdw[2];
-  struct pax_residency head = {
-      .type = PAX_TYPE_RESIDENCY, .size = sizeof head, .tag = cdw[5], .nsid = nsid};
+  struct pax_residency head = {.type = PAX_TYPE_RESIDENCY, .size = sizeof head, .nsid = nsid};
   if ((cdw[0] & QUERY_KIND_MASK) == PAX_QUERY_RESIDENCY_SET) {
     head.set_id = number;
     memcpy(record, &head, sizeof head);
     return number != 0;
   }
   if (cdw[4] == 0 || !hints->resolve(hints->context, scope->subsystem, nsid, &space)) return false;
+  if (number > space.blocks || cdw[4] > space.blocks - number) return false;
   struct pax_range range = {.slba = number, .nlb = cdw[4]};
   head.range_count = 1;
   head.size += sizeof range;
@@ -204,7 +204,7 @@ uint16_t ps_hints_query(struct ps_hints *hints, uint64_t now_ns, const struct ps
       return PS_SC_SUCCESS;
     case PAX_QUERY_OUTCOME:
       if (number == 0) break;
-      hints_outcome(hints, scope->tenant, number, cdw[5], &outcome);
+      hints_outcome(hints, scope->tenant, number, 0, &outcome);
       put_one(page, &outcome, sizeof outcome);
       return PS_SC_SUCCESS;
     case PAX_QUERY_STATUS:

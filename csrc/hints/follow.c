@@ -157,8 +157,7 @@ void ps_hints_touch(struct ps_hints *hints, uint64_t now_ns, const struct ps_hin
   assert(hints != NULL && scope != NULL && read != NULL);
   assert(read->volume < hints->config.volume_count && read->length > 0);
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
-  uint8_t said = PS_FACT_READAHEAD | PS_FACT_ONCE | PS_FACT_SEQUENTIAL;
-  if ((read->flags & said) != 0) tenant->read_hints++;
+  if ((read->flags & PS_FACT_ATTRIBUTES) != 0) tenant->read_hints++;
   if ((read->flags & PS_FACT_DATED) != 0) {
     struct pax_counts *counts = &tenant->read_counts[read->priority % PAX_PRIORITIES];
     counts->arrived++;

@@ -49,6 +49,9 @@ void ps_hints_status(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
   ps_tier_get_tenant(hints->tier, scope->tenant, &tier);
   struct pax_status status = {.capability = hints->capability};
   status.capability.extension_nsid = scope->extension_nsid;
+  if (scope->extension_nsid == 0) {
+    status.capability.carriers &= ~(uint32_t)PAX_CARRIER_EXTENSION_NAMESPACE;
+  }
   fill_budgets(hints, now_ns, tenant, &tier, &status);
   fill_counts(tenant, &tier, &status);
   _Static_assert(sizeof status <= PAX_PAGE_BYTES, "a status page");

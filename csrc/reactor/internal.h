@@ -348,6 +348,7 @@ void message_handle(struct reactor *reactor, struct message *message);
 /* reactor.c */
 void *reactor_main(void *argument);
 void task_ready(struct reactor *reactor, struct task *task);
+void reactor_tell_time(struct reactor *reactor);
 int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events);
 
 struct reactor *reactor_current(void);

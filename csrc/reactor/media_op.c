@@ -275,6 +275,7 @@ void media_ended(struct reactor *reactor) {
   struct media_op *op = atomic_exchange_explicit(&reactor->ended, NULL, memory_order_acquire);
   struct media_op *again = NULL;
   if (op == NULL) return;
+  reactor_tell_time(reactor);
   core_lock(core);
   for (struct media_op *next; op != NULL; op = next) {
     next = op->next;

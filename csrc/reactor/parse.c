@@ -36,7 +36,8 @@ enum {
   ACCESS_LATENCY = 0x03,
   LATENCY_IDLE = 1,
   LATENCY_LOW = 3,
-  ACCESS_SEQUENTIAL = 1 << 6
+  ACCESS_SEQUENTIAL = 1 << 6,
+  ACCESS_ANY = 0x7f /* bit 7 says that the data is incompressible, and nothing of its use */
 };
 
 /* A Read whose latency may be long is dated: late enough for everything that somebody waits for to
@@ -156,6 +157,7 @@ static void parse_attributes(struct command *command) {
   struct ps_tier_access *access = &command->access;
   access->once = frequency == ACCESS_ONCE;
   if ((carriers & PAX_CARRIER_READ_ATTRIBUTES) == 0) return;
+  if ((attributes & ACCESS_ANY) != 0) command->read.flags |= PS_FACT_ATTRIBUTES;
   if (access->once) command->read.flags |= PS_FACT_ONCE;
   if (frequency == ACCESS_READAHEAD) command->read.flags |= PS_FACT_READAHEAD;
   if (attributes & ACCESS_SEQUENTIAL) command->read.flags |= PS_FACT_SEQUENTIAL;

@@ -142,6 +142,7 @@ static void volume_start_ops(struct reactor *reactor, struct volume *volume) {
 static void start_ops(struct reactor *reactor) {
   (void)atomic_exchange_explicit(&reactor->has_wanted, false, memory_order_acquire);
   reactor->look_ns = UINT64_MAX;
+  reactor_tell_time(reactor); /* the schedulers measure how long their medium takes */
   for (uint32_t i = 0; i < reactor->volume_count; i++) {
     struct volume *volume = reactor->volumes[i];
     bool is_wanted = atomic_load_explicit(&volume->is_wanted, memory_order_relaxed);

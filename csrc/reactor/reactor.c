@@ -21,6 +21,14 @@ uint64_t monotonic_ns(void) {
   return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
+/* Look at the clock in the midst of a pass. */
+void reactor_tell_time(struct reactor *reactor) {
+  assert(reactor != NULL);
+  uint64_t before = reactor->now_ns;
+  reactor->now_ns = monotonic_ns();
+  reactor->stats.busy_ns += reactor->now_ns - before;
+}
+
 int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events) {
   assert(reactor != NULL && fd >= 0);
   struct epoll_event event = {.events = events, .data.ptr = tag};
@@ -88,9 +96,7 @@ static int wait_events(struct reactor *reactor, uint64_t next) {
 
 /* Sleep, or poll within the configured bound first. */
 static void wait_for_work(struct reactor *reactor) {
-  uint64_t before = reactor->now_ns;
-  reactor->now_ns = monotonic_ns();
-  reactor->stats.busy_ns += reactor->now_ns - before;
+  reactor_tell_time(reactor);
   if (has_work(reactor)) {
     wait_events(reactor, 0);
     return;

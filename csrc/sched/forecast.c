@@ -92,6 +92,7 @@ void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t b
                        uint64_t deadline_ns, uint32_t priority,
                        struct ps_sched_forecast *forecast) {
   assert(sched != NULL && forecast != NULL && priority < PS_SCHED_PRIORITIES);
+  now_ns = sched_time(sched, now_ns);
   double latency_ns = sched->meter.latency_ns;
   double deadline_in_ns = deadline_ns > now_ns ? (double)(deadline_ns - now_ns) : 0;
   double before =

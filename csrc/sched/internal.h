@@ -133,8 +133,19 @@ struct ps_sched {
   uint64_t offered_ns;
   uint32_t turns; /* counts pieces of jobs, so that late ones have their turn */
   struct ps_sched_stats stats;
+  uint64_t now_ns; /* the latest that a caller said */
   struct ps_sched_item *buckets[PS_SCHED_BUCKETS];
 };
+
+/* Callers may look at the clock at different times: it goes on here, and never back. */
+static inline uint64_t sched_tick(struct ps_sched *sched, uint64_t now_ns) {
+  if (now_ns > sched->now_ns) sched->now_ns = now_ns;
+  return sched->now_ns;
+}
+
+static inline uint64_t sched_time(const struct ps_sched *sched, uint64_t now_ns) {
+  return now_ns > sched->now_ns ? now_ns : sched->now_ns;
+}
 
 /* Into, and out of, where the items of its class wait. */
 void queue_add(struct ps_sched *sched, struct ps_sched_item *item);

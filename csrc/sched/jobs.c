@@ -77,6 +77,7 @@ void ps_sched_add_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_j
   assert(sched != NULL && job != NULL && job->bytes > 0);
   assert(job->sched_class == PS_SCHED_DATED || job->sched_class == PS_SCHED_SPECULATIVE);
   assert(job->priority < PS_SCHED_PRIORITIES);
+  now_ns = sched_tick(sched, now_ns);
   job->arrived_ns = now_ns;
   job->node.order = (uint64_t)job->priority << 60 | sched->orders++;
   enter(sched, job);
@@ -91,6 +92,7 @@ void ps_sched_add_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_j
 
 void ps_sched_update_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_job *job) {
   assert(sched != NULL && job != NULL && (job->state == WAITING || job->state == LATE));
+  now_ns = sched_tick(sched, now_ns);
   leave(sched, job);
   enter(sched, job);
   sched->was_offered = false;
@@ -183,6 +185,7 @@ static struct ps_sched_job *choose(struct ps_sched *sched, uint64_t now_ns) {
 
 struct ps_sched_job *ps_sched_next_job(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
+  now_ns = sched_tick(sched, now_ns);
   /* Nothing came of what was offered: there is no memory for it, for now. */
   if (sched->was_offered && sched->offered_ns == now_ns) return NULL;
   struct ps_sched_job *job = choose(sched, now_ns);

@@ -24,6 +24,7 @@ void ps_sched_free(struct ps_sched *sched) { free(sched); }
 
 void ps_sched_push(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_item *item) {
   assert(sched != NULL && item != NULL);
+  now_ns = sched_tick(sched, now_ns);
   item->arrived_ns = now_ns;
   item->started_ns = 0;
   item->merged = NULL;
@@ -36,6 +37,7 @@ void ps_sched_promote(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_i
                       uint32_t sched_class, uint64_t deadline_ns) {
   assert(sched != NULL && item != NULL && sched_class < PS_SCHED_CLASSES);
   if (item->state != WAITING) return;
+  now_ns = sched_tick(sched, now_ns);
   queue_remove(sched, item);
   item->sched_class = (uint8_t)sched_class;
   item->deadline_ns = deadline_ns;
@@ -129,6 +131,7 @@ static bool has_bytes(const struct ps_sched_item *item) {
 struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
   if (ps_sched_waiting(sched) == 0) return NULL;
+  now_ns = sched_tick(sched, now_ns);
   if (sched->in_flight >= meter_window(&sched->meter)) {
     sched->meter.was_full = true;
     return NULL;
@@ -152,7 +155,8 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
 
 void ps_sched_done(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_item *item) {
   assert(sched != NULL && item != NULL && sched->in_flight > 0);
-  assert(item->state == STARTED && now_ns >= item->started_ns);
+  assert(item->state == STARTED);
+  now_ns = sched_tick(sched, now_ns);
   uint32_t bytes = 0;
   for (struct ps_sched_item *each = item; each != NULL; each = each->merged) {
     bytes += each->length;
@@ -182,6 +186,7 @@ uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns) {
                (stats->waiting[PS_SCHED_WRITE] > 0 && may_write(sched));
   bool guesses = stats->waiting[PS_SCHED_SPECULATIVE] > 0 || sched->guesses.root != NULL;
   if (!paced && !guesses) return UINT64_MAX;
+  now_ns = sched_time(sched, now_ns);
   uint64_t time = gate_time(sched, now_ns, paced ? GATE_SLACK : GATE_IDLE);
   /* What was offered and not taken is offered again when something has ended, or a little later. */
   if (time <= now_ns && sched->was_offered) return now_ns + MS_NS;

@@ -69,13 +69,13 @@ def _watch(look: Look, interval_s: float) -> None:
 
     from prestage.target.commands.top_screen import screen
 
-    before = look()
+    before = after = look()
     with Keys(sys.stdin.fileno()) as keys, Live(screen=True, auto_refresh=False) as live:
-        live.update(screen(figures(before, before)), refresh=True)
-        while keys.wait(interval_s) not in KEYS_THAT_QUIT:
-            after = look()
-            live.update(screen(figures(before, after)), refresh=True)
-            before = after
+        while True:
+            live.update(screen(figures(before, after), live.console.width), refresh=True)
+            if keys.wait(interval_s) in KEYS_THAT_QUIT:
+                return
+            before, after = after, look()
 
 
 class Keys:

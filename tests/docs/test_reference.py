@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,14 @@ def test_every_command_is_named() -> None:
     for name, parser in commands_of(build_parser()).items():
         inner = "|".join(commands_of(parser))
         assert f"prestage {name} {inner}".strip() in usage
+
+
+@pytest.mark.parametrize("title", ["Commands for a running target", "Commands for a host"])
+def test_the_examples_of_commands_are_understood(title: str) -> None:
+    examples = re.findall(r"^    prestage (.*)$", section("cli.md", title), re.MULTILINE)
+    assert examples
+    for example in examples:
+        build_parser().parse_args(shlex.split(example, comments=True))
 
 
 @pytest.mark.parametrize("page", ["testing.md", "management.md"])

@@ -28,7 +28,7 @@ def alignment(kind: str) -> int:
     return max(alignment(field.kind) for field in STRUCTS[kind].fields)
 
 
-def test_the_header_in_c_is_up_to_date() -> None:
+def test_the_header_in_c_and_the_tables_of_the_specification_are_up_to_date() -> None:
     program = ROOT / "scripts" / "generate-pax"
     done = subprocess.run([sys.executable, program, "--check"], check=False)
     assert done.returncode == 0

@@ -26,6 +26,7 @@ __all__ = ["cli"]
 ROOT = Path(__file__).resolve().parents[2]
 NQN = "nqn.2026-11.com.example:models"
 HOST = "nqn.2026-11.com.example:host[1]"
+UUID_HOST = "nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 
 
 def counts(**more: int) -> dict[str, int]:
@@ -67,8 +68,9 @@ def stats(uptime_s: float = 10.0, factor: int = 0) -> dict[str, Any]:
                     "records": 80 * factor,
                     "dropped": {"rate": 3 * factor, "budget": 1 * factor},
                     "budgets": {"sets": {"limit": 9, "used": 5}},
-                    "intents": {"urgent": counts(met=10 * factor, pending=4), "low": counts()},
-                    "dated_reads": {"urgent": counts(late=1 * factor), "low": counts()},
+                    "intents": {"urgent": counts(arrived=9, met=10 * factor, pending=4),
+                                "low": counts()},
+                    "dated_reads": {"urgent": counts(arrived=1, late=1 * factor), "low": counts()},
                     "tier": {"frames": 6, "hint_frames": 2},
                 }
             ]
@@ -110,9 +112,9 @@ def test_a_target_that_was_started_again_has_no_negative_rates() -> None:
     assert found["commands_per_s"] == 0 and found["tier"]["hit_percent"] is None
 
 
-def drawn(found: dict[str, Any]) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(screen(found))
+def drawn(found: dict[str, Any], width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(screen(found, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -124,9 +126,21 @@ def test_everything_is_drawn() -> None:
     for words in (
         "up 12 s   3 connections   1 000 commands/s   q quits",
         "75.0 %", "models 1", "0 1 2 3", "4 5 6 7", "1 GiB/s", "90 us",
-        "intents", "dated reads", "urgent", HOST, "warning: the disk is warm",
+        "intents", "dated reads", "urgent", "host[1]", "warning: the disk is warm",
     ):  # fmt: skip
         assert words in text, text
+
+
+def test_on_a_small_terminal_less_is_drawn_and_nothing_is_cut() -> None:
+    text = drawn(figures(stats(10.0), stats(12.0, factor=2)), 80)
+    assert all(len(line.rstrip()) <= 80 for line in text.splitlines()), text
+    for words in ("75.0 %", "models 1", "0 1 2 3", "4 5 6 7", "urgent", "host[1]", "q quits"):
+        assert words in text, text
+    assert "\u2026" not in text and "bandwidth" not in text
+    after = stats(12.0, factor=2)
+    after["hints"]["tenants"][0]["host_nqn"] = UUID_HOST
+    text = drawn(figures(stats(10.0), after), 80)
+    assert "1b4e28ba-2fa1-11d\u2026" in text and "wasted/s" in text.partition("Tenants")[2], text
 
 
 def test_a_target_without_hosts_is_drawn_too() -> None:

@@ -20,7 +20,7 @@ from .running import MIB, RunningTarget
 CONFIG = hinting.CONFIG
 PAGES, PAGE, FIRST = hints.PAGES, hints.PAGE, hints.MAILBOX_PAGE
 LAST = FIRST + hints.MAILBOXES
-_cold = iter(range(0, 60 * MIB // BLOCK, 2048))
+_cold = iter(range(MIB // BLOCK, 60 * MIB // BLOCK, 2048))
 
 
 @pytest.fixture
