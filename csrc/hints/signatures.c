@@ -1,8 +1,9 @@
 /* Signatures by tenant, volume and first block. They are for the model: kept, and replaced. */
 #include "internal.h"
 
-static uint64_t hash_of(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
-                        uint64_t slba) {
+uint64_t hints_signature_hash(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
+                              uint64_t slba) {
+  assert(hints != NULL);
   return hints_hash(hints, (uint64_t)tenant << 16 | volume, slba);
 }
 
@@ -14,7 +15,8 @@ void hints_drop_signature(struct ps_hints *hints, uint32_t index) {
   struct signature *signature = signature_at(hints, index);
   assert(signature->bits != 0);
   struct tenant *tenant = hints_tenant(hints, signature->tenant);
-  uint64_t hash = hash_of(hints, signature->tenant, signature->volume, signature->slba);
+  uint64_t hash =
+      hints_signature_hash(hints, signature->tenant, signature->volume, signature->slba);
   hints_table_remove(&hints->signatures_by_slba, hash, index);
   if (signature->epoch == tenant->epoch) tenant->signatures--;
   hints->live_signatures--;
@@ -23,7 +25,7 @@ void hints_drop_signature(struct ps_hints *hints, uint32_t index) {
 
 static uint32_t find(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
                      uint64_t slba) {
-  uint64_t hash = hash_of(hints, tenant, volume, slba);
+  uint64_t hash = hints_signature_hash(hints, tenant, volume, slba);
   uint32_t index = hints_table_first(&hints->signatures_by_slba, hash);
   while (index != NONE) {
     const struct signature *signature = signature_at(hints, index);
@@ -61,8 +63,8 @@ static void keep(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_
                                   .bits = record->bits,
                                   .family = record->family};
   memcpy(signature->vector, record->vector, sizeof signature->vector);
-  hints_table_add(&hints->signatures_by_slba, hash_of(hints, scope->tenant, volume, record->slba),
-                  index);
+  hints_table_add(&hints->signatures_by_slba,
+                  hints_signature_hash(hints, scope->tenant, volume, record->slba), index);
   tenant->signatures++;
   hints->live_signatures++;
   hints_sweep_soon(&hints->signature_sweep, signature->expires_ns);
