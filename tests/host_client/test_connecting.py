@@ -27,7 +27,6 @@ from prestage.host_client import (
 from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, ScriptedTarget, scripted
 
 NQN = "nqn.2026-11.org.example:evil"
-FDS = Path("/proc/self/fd")
 FAST = {"backoff_s": (0.01, 0.05)}
 
 
@@ -425,13 +424,17 @@ def test_losing_the_connection_at_random_moments_loses_no_read(rng: random.Rando
     run(main())
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_connecting_and_leaving_many_times_leaves_no_descriptor() -> None:
     async def main() -> None:
         async with scripted() as target:
             for _ in range(3):  # what the event loop and the target open once
                 async with connect(target.url, queues=2):
                     pass
-            before = len(list(FDS.iterdir()))
+            before = descriptors()
             for index in range(40):
                 controller = await connect(target.url, queues=2, **FAST).open()
                 task = asyncio.create_task(controller.read(1, 0, BLOCK))
@@ -442,6 +445,6 @@ def test_connecting_and_leaving_many_times_leaves_no_descriptor() -> None:
                 await asyncio.gather(task, return_exceptions=True)
             target.drop()
             await asyncio.gather(*target._tasks, return_exceptions=True)
-            assert len(list(FDS.iterdir())) <= before
+            assert descriptors() <= before
 
     run(main())
