@@ -179,8 +179,11 @@ class Link:
     # ---- slots ----
 
     def _take(self) -> Queue | None:
-        """Return the I/O queue with the most room, with a slot reserved; None: none has any."""
-        if self._association is None or self._waiters:
+        """Return the I/O queue with the most room, with a slot reserved; None: none has any.
+
+        Nobody is overtaken by that: while somebody waits, no queue has room.
+        """
+        if self._association is None:
             return None
         best = max(self._association.io, key=_room, default=None)
         if best is None or best.room < 1:
