@@ -63,7 +63,8 @@ struct meter {
   double excess_ns; /* sum of their times, without their own transfers */
   double drift_ns;  /* sum of the corrections of free_ns */
   uint64_t drift_from;
-  bool was_full; /* the window held something back */
+  bool was_full;  /* the window held something back */
+  double time_ns; /* of a read, lately */
   /* Regression of the time of a read on the time its transfer was expected to take. */
   double count, mean_x, mean_y, var_x, cov_xy, var_y;
   double window;

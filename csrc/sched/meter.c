@@ -8,8 +8,9 @@
  *    wait is held back for a moment, so that one is;
  *  - the others tell, as in a phase-locked loop, whether the path is really free when it is
  *    expected to be, and, by the drift of that, the bandwidth;
- *  - a bandwidth that is far off is seen sooner as the slope of the regression of their times on
- *    the expected transfers.
+ *  - the first ones tell sooner how far off the bandwidth is at the start, as the slope of the
+ *    regression of their times on the expected transfers. (Later, when it is nearly right, that
+ *    slope is too small, for what is expected has errors of its own.)
  * So all of it is known at any load, and not only when the medium has all it can do.
  */
 #include <math.h>
@@ -31,14 +32,17 @@
 #define REST_DEMAND_NS SECOND_NS
 #define REST_TIMES 4.0 /* a rest takes at most so many times of a read */
 
-#define BATCH 32              /* reads between two looks at what they say */
+#define BATCH 32 /* reads between two looks at what they say */
+#define TIME_GAIN (1.0 / 64)
 #define PHASE_GAIN (1.0 / 64) /* of a read's deviation corrects when the path is free */
 #define PHASE_MOST 2.0        /* latencies that a read may deviate */
 #define DRIFT_GAIN 0.25       /* of the drift in a batch corrects the bandwidth */
+#define DRIFT_UP 0.0005       /* a bandwidth too small shows least: it grows a little, always */
 #define DRIFT_MOST 0.2
 
-#define MEMORY 2048.0     /* reads that the regression remembers */
-#define FAR_OFF 0.25      /* of the slope, beyond its error: it counts from here on */
+#define FIRST_READS 1024.0 /* from which the regression is made */
+#define FIRST_MEMORY 256.0
+#define FAR_OFF 0.1       /* of its slope, beyond its error: it counts from here on */
 #define LEAST_VARIED 0.05 /* the deviation of transfers, of reads' times, from which it counts */
 
 #define START_WINDOW 32.0
@@ -57,6 +61,7 @@ void meter_init(struct meter *meter, uint32_t most_window) {
   *meter = (struct meter){.bandwidth = START_BANDWIDTH,
                           .latency_ns = START_LATENCY_NS,
                           .spread_ns = START_LATENCY_NS / 2,
+                          .time_ns = START_LATENCY_NS,
                           .most_window = most_window,
                           .window = fmin(START_WINDOW, most_window),
                           .share = START_SHARE};
@@ -76,7 +81,7 @@ uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_de
   uint64_t since_ns = now_ns - meter->alone_ns;
   if (since_ns < every_ns) return 0;
   /* When one rest was not enough, another one follows as long after it. */
-  return now_ns - since_ns % every_ns + (uint64_t)(REST_TIMES * meter->mean_y);
+  return now_ns - since_ns % every_ns + (uint64_t)(REST_TIMES * meter->time_ns);
 }
 
 void meter_late(struct meter *meter, double late_ns) {
@@ -111,10 +116,10 @@ static double between(double value, double least, double most) {
 static void correct_bandwidth(struct meter *meter) {
   /* Transfers that are all alike tell nothing about the bandwidth. */
   double least = LEAST_VARIED * meter->mean_y;
-  if (meter->var_x < least * least) return;
+  if (meter->count >= FIRST_READS || meter->var_x < least * least) return;
   double slope = meter->cov_xy / meter->var_x;
   double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
-  double error = sqrt(rest / (meter->count * meter->var_x));
+  double error = sqrt(rest / (fmin(meter->count, FIRST_MEMORY) * meter->var_x));
   double excess = fabs(slope - 1) - error - FAR_OFF;
   if (excess <= 0) return;
   double factor = between(slope > 1 ? 1 + excess : 1 - excess, 0.5, 2);
@@ -124,8 +129,6 @@ static void correct_bandwidth(struct meter *meter) {
   meter->mean_x *= factor;
   meter->var_x *= factor * factor;
   meter->cov_xy *= factor;
-  /* What was seen with an estimate far off says little about the new one. */
-  if (factor < 0.8 || factor > 1.25) meter->count = fmin(meter->count, 2.0 * BATCH);
 }
 
 /* Fewer operations under way when reads wait in the medium; more when it was the window that held
@@ -145,7 +148,7 @@ static void correct_window(struct meter *meter) {
 static void follow_drift(struct meter *meter) {
   double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->drift_from);
   double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -DRIFT_MOST, DRIFT_MOST) : 0;
-  double bandwidth = meter->bandwidth * (1 - DRIFT_GAIN * drift);
+  double bandwidth = meter->bandwidth * (1 - DRIFT_GAIN * drift + DRIFT_UP);
   meter->bandwidth = between(bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH);
   meter->drift_ns = 0;
   meter->drift_from = meter->started_bytes;
@@ -170,9 +173,11 @@ static void track(struct meter *meter, uint64_t now_ns, bool is_alone, double ex
 }
 
 static void sample(struct meter *meter, double expected_ns, double elapsed_ns) {
-  double weight = 0;
-  meter->count = fmin(meter->count + 1, MEMORY);
-  weight = 1 / meter->count;
+  meter->time_ns += (elapsed_ns - meter->time_ns) * TIME_GAIN;
+  if (meter->count >= FIRST_READS) return;
+  meter->count++;
+  /* What was seen with an estimate far off says little about a later one. */
+  double weight = fmax(1 / meter->count, 1 / FIRST_MEMORY);
   double x = expected_ns - meter->mean_x;
   double y = elapsed_ns - meter->mean_y;
   meter->mean_x += weight * x;

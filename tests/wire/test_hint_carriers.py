@@ -328,6 +328,28 @@ def test_every_access_attribute_gives_the_same_bytes_and_counts(queue: Queue) ->
         assert hinting.status(queue).read_hints == counted, attributes
 
 
+@pytest.mark.parametrize(
+    ("attributes", "kind"),
+    [(0x00, "demand"), (0x07, "demand"), (0x30, "demand"), (0x20, "demand"), (0x10, "dated")],
+)
+def test_only_an_idle_read_waits_for_others(
+    target: RunningTarget, site: Site, queue: Queue, cold: int, attributes: int, kind: str
+) -> None:
+    def started() -> dict[str, int]:
+        subsystems = target.rpc("prestage_get_stats")["subsystems"]
+        (subsystem,) = (one for one in subsystems if one["nqn"] == site.nqn)
+        (namespace,) = (one for one in subsystem["namespaces"] if one["nsid"] == 1)
+        classes = namespace["scheduler"]["classes"]
+        return {name: classes[name]["started"] for name in ("demand", "dated")}
+
+    before = started()
+    queue.read(cold, 8, BLOCK, dsm=attributes)
+    after = started()
+    other = {"demand": "dated", "dated": "demand"}[kind]
+    assert after[kind] == before[kind] + 1
+    assert after[other] == before[other]
+
+
 # ---- Dataset Management ----
 
 
