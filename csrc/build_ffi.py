@@ -55,7 +55,17 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
 engine = builder("prestage._engine", ["digest.h", "engine.h"], ["engine"], ["isal"])
 core = builder(
     "prestage._core",
-    ["digest.h", "media.h", "media/flash_model.h", "tier.h", "scheduler.h", "core.h"],
-    ["engine", "tier", "media", "sched", "reactor"],
+    [
+        "digest.h",
+        "media.h",
+        "media/flash_model.h",
+        "tier.h",
+        "ring.h",
+        "scheduler.h",
+        "pax.h",
+        "hints.h",
+        "core.h",
+    ],
+    ["engine", "tier", "media", "ring", "sched", "hints", "reactor"],
     ["isal", "uring", "pthread", "m"],
 )

@@ -202,6 +202,8 @@ int ps_core_map_extension(struct ps_core *core, uint32_t subsystem, uint32_t nsi
 
 /* ---- hints ---- */
 
+/* What hosts are told, and what is taken: a carrier that is not in it is not there (its opcodes are
+ * invalid, its attributes mean nothing). Before the first call there is none. */
 void ps_core_set_capability(struct ps_core *core, const struct pax_capability *capability);
 /* NULL: the default budget again. */
 void ps_core_set_budget(struct ps_core *core, uint16_t tenant,

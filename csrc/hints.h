@@ -152,6 +152,10 @@ int32_t ps_hints_next_event(struct ps_hints *hints);
 
 /* ---- work ---- */
 
+/* A volume whose scheduler got a job, or more or sooner work of one, since it was last told; -1:
+ * none. Each comes once. Its owner is to ask the scheduler then. */
+int32_t ps_hints_next_volume(struct ps_hints *hints);
+
 /* The scheduler wants a piece of this job: hydrates up to piece_bytes of it through the tier (its
  * actions carry the cookie), updates or removes the job. */
 void ps_hints_start_job(struct ps_hints *hints, uint64_t now_ns, struct ps_sched_job *job);

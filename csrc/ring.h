@@ -36,7 +36,8 @@ enum ps_fact_flag {
   PS_FACT_READAHEAD = 2,  /* READ: AF = 7 */
   PS_FACT_ONCE = 4,       /* READ: AF = 6 */
   PS_FACT_SEQUENTIAL = 8, /* READ: the sequential bit */
-  PS_FACT_DATED = 16      /* READ: by the dated read opcode; value = deadline_us */
+  PS_FACT_DATED = 16,     /* READ: by the dated read opcode; value = deadline_us */
+  PS_FACT_ATTRIBUTES = 32 /* READ: bits 6:0 of its Dataset Management field are not all zero */
 };
 
 struct ps_fact {

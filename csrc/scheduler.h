@@ -38,6 +38,17 @@ struct ps_sched_config {
   uint64_t starvation_ns; /* an undated read or a write that waited longer goes first */
 };
 
+/* The scheduler's own: a place in one of its ordered trees. */
+struct ps_sched_node {
+  struct ps_sched_node *left, *right, *up;
+  uint64_t key;    /* smaller is sooner */
+  uint64_t order;  /* among equal keys */
+  uint64_t weight; /* bytes */
+  uint64_t sum;    /* bytes of it and all below */
+  int64_t slack;   /* the smallest latest start of it and all below, were they served in order */
+  uint32_t rank;   /* keeps the tree balanced */
+};
+
 struct ps_sched_item {
   struct ps_sched_item *next; /* the scheduler's own while it waits */
   struct ps_sched_item *previous;
@@ -52,7 +63,12 @@ struct ps_sched_item {
   uint8_t priority;     /* 0 urgent to 3 low; breaks ties */
   uint8_t is_mergeable; /* reads into frames */
   uint8_t state;        /* the scheduler's own */
-  uint32_t heap_index;  /* the scheduler's own */
+  /* The scheduler's own. */
+  struct ps_sched_node node;
+  struct ps_sched_item *chain; /* others whose offsets have the same hash */
+  uint64_t transfer_ns;        /* expected, when it was started, until its last byte is there */
+  uint64_t transfer_end;       /* bytes started so far, its own included */
+  bool is_alone;               /* the medium had nothing else to move when it was started */
 };
 
 struct ps_sched_job {
@@ -62,8 +78,10 @@ struct ps_sched_job {
   float value;          /* speculation: expected benefit per byte; more goes first */
   uint8_t sched_class;  /* DATED or SPECULATIVE */
   uint8_t priority;
-  uint8_t state;       /* the scheduler's own */
-  uint32_t heap_index; /* the scheduler's own */
+  uint8_t state; /* the scheduler's own */
+  /* The scheduler's own. */
+  struct ps_sched_node node;
+  struct ps_sched_job *next, *previous; /* in the order of arrival */
 };
 
 /* What admission says. */

@@ -91,7 +91,7 @@ struct ps_tier_action {
   uint32_t ticket;       /* hand back to ps_tier_complete */
   uint64_t deadline_ns;  /* UINT64_MAX: none */
   uint64_t cookie;       /* of the hydrate it is for; 0: none */
-  uint8_t urgency;       /* enum ps_tier_urgency; DEMAND for writes that a flush waits for */
+  uint8_t urgency;       /* enum ps_tier_urgency; DEMAND for writes that somebody waits for */
   uint8_t priority;
   uint16_t tenant;
 };
@@ -101,18 +101,20 @@ enum ps_tier_hydrated {
   PS_TIER_WARM = 0,    /* nothing was missing: it is kept as asked */
   PS_TIER_STARTED = 1, /* media work was made; its actions carry the cookie */
   PS_TIER_COMING = 2,  /* what is missing is being filled for somebody else: look again later */
-  PS_TIER_NO_ROOM = 3, /* no frame that this tenant's hints may take */
+  PS_TIER_NO_ROOM = 3, /* no frame that this tenant's hints may take (now) */
   PS_TIER_BUSY = 4,    /* not now: units are being settled; look again later */
   PS_TIER_INVALID = 5  /* no such volume, or not within one extent of it */
 };
 
 struct ps_tier_tenant {
-  uint64_t timely_hits;    /* extents of reads that a hydrate had brought in (first read of each) */
-  uint64_t late_hits;      /* extents of reads that waited for a hydrate's fill */
+  /* All but hint_frames are of the tenant that the extent is charged to: its hint or read or write
+   * brought it in. Bytes are of whole units. */
+  uint64_t timely_hits;    /* first reads that found there what a hydrate had brought in */
+  uint64_t late_hits;      /* first reads that waited for a hydrate's fill */
   uint64_t hydrated_bytes; /* that landed */
   uint64_t wasted_bytes;   /* hydrated, and evicted or overwritten before anybody read them */
-  uint32_t frames;         /* charged to it: its hint or read or write brought the extent in */
-  uint32_t hint_frames;    /* of these: hydrated and not read yet, or kept by a hint */
+  uint32_t frames;         /* charged to it */
+  uint32_t hint_frames;    /* that its hydrates brought in and nobody read yet, or that it keeps */
 };
 
 struct ps_tier_stats {
@@ -164,7 +166,8 @@ int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_
                  uint32_t length, const struct ps_tier_access *access,
                  struct ps_tier_waiter *waiter, uint32_t *frame);
 
-/* A fill that was handed out already (its ticket) has become more urgent; false: none. */
+/* A fill that was handed out already (its ticket) has become more urgent; false: none. Each fill
+ * comes once however often it was promoted meanwhile, and not at all when it has ended. */
 struct ps_tier_promotion {
   uint64_t deadline_ns;
   uint32_t ticket;
@@ -174,15 +177,21 @@ bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *prom
 
 /* Prestage: bring the range in (within one extent). Frames come from, in this order: free ones;
  * extents charged to the same tenant; extents of tenants that hold more than their share
- * (frame_count / tenants that hold any). Never from within another tenant's share, never from what
- * is kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
- * more than a fresh class 0 extent. At most the tenant's hint limit (ps_tier_set_tenant) is held by
- * its hydrates and keeps. Returns enum ps_tier_hydrated. */
+ * (frame_count / tenants that hold any, this one among them); what the tenant's own hydrates
+ * brought in and nobody has read (earlier only if it is worth less than the first). Never from
+ * within another tenant's share, never from what is kept, never before anybody who waits for a
+ * frame; SPECULATIVE also never evicts what is worth more than a fresh class 0 extent. At most the
+ * tenant's hint limit (ps_tier_set_tenant) is held by its hydrates and keeps: at the limit only the
+ * last of these sources is left. Bounded work, so that a frame among very many may be overlooked
+ * (NO_ROOM) and be found the next time. What is being filled already for somebody less urgent is
+ * promoted. Returns enum ps_tier_hydrated. */
 int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                     uint32_t length, const struct ps_tier_access *access);
 
 /* Keep what is valid of the range (within one extent) until then; charged to the tenant's hint
- * limit. Returns how many of its bytes are kept. */
+ * limit. Of several times of one tenant the latest counts; one that has passed ends the tenant's
+ * keep. While another tenant keeps the extent, that keep stays as it is. Returns how many bytes of
+ * the range are kept until then at least: 0 at the hint limit. */
 uint32_t ps_tier_keep(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                       uint32_t length, uint16_t tenant, uint64_t until_ns);
 

@@ -25,7 +25,7 @@ from stage_runner import ROOT, Shell, Stage, StageError, run_all
 BIN = Path(sys.prefix) / "bin"
 PYTHON = BIN / "python"
 BUILD = ROOT / "build"
-ROOMS = ("engine", "tier", "media", "sched", "reactor")
+ROOMS = ("engine", "tier", "media", "ring", "sched", "hints", "reactor")
 PACKAGES = ("target", "ext", "host_client")
 SLOW_DOWN = {"native": 1, "asan": 4, "tsan": 10, "aarch64": 15}
 """How many times longer a program may take, by variant."""
@@ -35,7 +35,7 @@ RUNS = {"tier_model": 5_000, "fuzz_engine": 8_000}
 FUZZ_SECONDS = 60
 SOCKET_FREE = ("tier_model",)
 """C tests that run under qemu-user, which has neither sockets nor io_uring worth testing."""
-THREADED = ("media_stress", "core_stress")
+THREADED = ("media_stress", "ring_stress", "core_stress")
 """C tests with threads: what ThreadSanitizer is for."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prestage.target.datapath import MAX_NSID
 from prestage.target.errors import Invalid
+from prestage.target.hint_checks import check_extension, check_hints
 from prestage.target.nvme import NQN_MAX_BYTES
 from prestage.target.settings import SubsystemSettings, TargetSettings
 from prestage.target.volumes import validate
@@ -77,6 +78,8 @@ def check_limits(settings: TargetSettings) -> None:
     for is_right, where, value, expected in checks:
         if not is_right:
             raise Invalid(f"{value} is not allowed", where, expected)
+    for where, message in check_hints(settings):
+        raise Invalid(message, where)
 
 
 def check_nqn(nqn: str, where: str) -> None:
@@ -100,5 +103,7 @@ def check_subsystem(settings: SubsystemSettings) -> None:
     if not 1 <= settings.max_namespaces <= MAX_NSID:
         value = settings.max_namespaces
         raise Invalid(f"{value} is not allowed", f"{where} max_namespaces", f"1 to {MAX_NSID}")
+    for path, message in check_extension(settings, ""):
+        raise Invalid(message, f"{where} {path}")
     for namespace in settings.namespaces:
         validate(namespace, f"{where} namespace {namespace.path or namespace.media}")

@@ -22,14 +22,23 @@ import msgspec
 from prestage.target.config_checks import check
 from prestage.target.errors import Invalid
 from prestage.target.settings import (
+    HintSettings,
     LimitSettings,
     NamespaceSettings,
+    SchedulerSettings,
     Settings,
     TargetSettings,
+    TenantSettings,
     TierSettings,
     TransportSettings,
 )
-from prestage.target.sizes import parse_duration_s, parse_duration_us, parse_size, quote
+from prestage.target.sizes import (
+    parse_duration_ms,
+    parse_duration_s,
+    parse_duration_us,
+    parse_size,
+    quote,
+)
 
 MAX_FILE_BYTES = 4 << 20
 MAX_PROBLEMS = 100
@@ -48,6 +57,13 @@ QUANTITIES: dict[tuple[type[Settings], str], Callable[[Any], int | float]] = {
     (LimitSettings, "stop_s"): parse_duration_s,
     (LimitSettings, "discovery_keep_alive_s"): parse_duration_s,
     (TransportSettings, "poll_us"): parse_duration_us,
+    (SchedulerSettings, "starvation_ms"): parse_duration_ms,
+    (SchedulerSettings, "merge_bytes"): parse_size,
+    (HintSettings, "intent_bytes"): parse_size,
+    (HintSettings, "max_ttl_s"): parse_duration_s,
+    (HintSettings, "grace_s"): parse_duration_s,
+    (HintSettings, "follow_bytes"): parse_size,
+    (TenantSettings, "intent_bytes"): parse_size,
 }
 """Fields that are written with a unit, and what reads them."""
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
+from prestage.target.hint_checks import check_extension, check_hints
 from prestage.target.media_options import MEDIA_OPTIONS, check_faults, check_media
 from prestage.target.settings import (
     DISCOVERY_NQN,
+    MAX_NSID,
     LimitSettings,
     ListenerSettings,
     NamespaceSettings,
@@ -23,7 +25,6 @@ from prestage.target.settings import (
 )
 from prestage.target.sizes import format_size, quote, size_text
 
-MAX_NSID = 1024
 MAX_SUBSYSTEMS = 512
 MAX_REACTORS = 64
 MAX_CPU = 4095
@@ -70,6 +71,8 @@ def check(settings: TargetSettings) -> Iterator[Found]:
     yield from _check_tier(settings.tier, settings.limits)
     yield from _check_limits(settings.limits)
     yield from _range("transport.poll_us", settings.transport.poll_us, 0, 1_000_000)
+    yield from check_hints(settings)
+    yield from _check_tenant_hosts(settings)
     subsystems = settings.subsystems
     if len(subsystems) > MAX_SUBSYSTEMS:
         yield "subsystems", f"found {len(subsystems)}, expected at most {MAX_SUBSYSTEMS}"
@@ -142,6 +145,13 @@ def _check_tier(tier: TierSettings, limits: LimitSettings) -> Iterator[Found]:
     yield from _seconds("tier.writeback_s", tier.writeback_s, 0.001, 3600)
 
 
+def _check_tenant_hosts(settings: TargetSettings) -> Iterator[Found]:
+    for index, tenant in enumerate(settings.hints.tenants):
+        fault = nqn_fault(tenant.host)
+        if fault:
+            yield f"hints.tenants[{index}].host", fault
+
+
 def _check_limits(limits: LimitSettings) -> Iterator[Found]:
     yield from _range("limits.connections", limits.connections, 1, 16384)
     yield from _range("limits.io_queues", limits.io_queues, 1, 128)
@@ -186,6 +196,7 @@ def check_subsystem(subsystem: SubsystemSettings, prefix: str) -> Iterator[Found
         for i, one in enumerate(subsystem.namespaces)
         if one.nsid
     )
+    yield from check_extension(subsystem, prefix)
 
 
 def check_namespace(

@@ -13,6 +13,7 @@ from prestage.target.datapath import (
     HealthNotice,
     IoErrorNotice,
     Notice,
+    WarmEventNotice,
 )
 from prestage.target.errors import Exhausted
 from prestage.target.events import Event
@@ -67,6 +68,8 @@ class Connections:
                     connection.controller.io_failed(notice)
             case HealthNotice():
                 self._health(notice)
+            case WarmEventNotice():
+                self._warm_event(notice)
 
     def _gone(self, number: int) -> None:
         connection = self._runtime.connections.pop(number, None)
@@ -78,6 +81,13 @@ class Connections:
         self._runtime.cookies.drop(number)
         if connection.controller is not None:
             connection.controller.connection_closed(connection)
+
+    def _warm_event(self, notice: WarmEventNotice) -> None:
+        """Intents of a tenant have ended: tell its controllers."""
+        for subsystem in self._runtime.subsystems.values():
+            for controller in list(subsystem.controllers.values()):
+                if controller.offers_hints and controller.tenant == notice.tenant:
+                    controller.warm_event()
 
     def _health(self, notice: HealthNotice) -> None:
         """Deferred writes of a volume fail or work again: SMART, and event 1/00 when they fail."""

@@ -131,6 +131,16 @@ class Controller:
             self._settle()
 
     @property
+    def tenant(self) -> int:
+        """The number by which the data path knows the host."""
+        return self.runtime.tenants.number(self.host_nqn)
+
+    @property
+    def offers_hints(self) -> bool:
+        """Whether this controller has the extension."""
+        return self.runtime.settings.hints.enabled and not self.subsystem.is_discovery
+
+    @property
     def accepts_io(self) -> bool:
         """True while I/O queues may be created and their commands may run."""
         return self.ready and bool(self.cc & 1) and self.shutdown == 0 and not self.closed
@@ -254,6 +264,11 @@ class Controller:
         """Report an event if the host asked for it (feature 0Bh)."""
         if self.ready and self.features.event_mask & event.enable_bit:
             self.events.post(event)
+
+    def warm_event(self) -> None:
+        """The warm-event log of the host is not empty: report it if the host asked for that."""
+        if self.ready and self.features.warm_events:
+            self.events.post(Event.WARM)
 
     def namespace_changed(self, nsid: int) -> None:
         """A namespace came, went or changed its size (log page 04h, 5.16.1.5)."""

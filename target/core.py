@@ -12,67 +12,44 @@ import errno
 import os
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from prestage._core import ffi, lib
+from prestage.target.core_config import core_config
 from prestage.target.datapath import (
     ClosedNotice,
     CommandNotice,
     DataPath,
     DoneNotice,
-    DsmRange,
     HealthNotice,
+    HintBudget,
     IoErrorNotice,
     Notice,
+    Numbers,
     QueueConfig,
     VolumeConfig,
     VolumeLimits,
+    WarmEventNotice,
 )
 from prestage.target.errors import DataPathError, Exhausted, MediumError, TargetError
 from prestage.target.latency import Counts
+from prestage.target.nvme import PAGE_BYTES
 from prestage.target.settings import TargetSettings
 
-__all__ = ["CoreDataPath", "DataPath", "core_config"]
+__all__ = ["CoreDataPath", "DataPath"]
 
 BATCH = 256
 """Notices read in one call."""
 PASSES = 16
 """Calls in one wake-up, so that the event loop's other work is not kept waiting."""
-DSM_RANGES = 4096
 ERROR_BYTES = 512
-NOT_PINNED = -1
-NS_A_SECOND = 1_000_000_000
 UNHEARD = 0
 """A cookie that nothing waits for: Cookies begin at 1."""
 T = TypeVar("T")
-
-
-def core_config(settings: TargetSettings) -> dict[str, Any]:
-    """Return struct ps_core_config for these settings."""
-    limits, tier, transport = settings.limits, settings.tier, settings.transport
-    cpus = [*settings.cpus, *[NOT_PINNED] * lib.PS_MAX_REACTORS][: lib.PS_MAX_REACTORS]
-    return {
-        "reactor_count": settings.reactors,
-        "cpus": cpus,
-        "max_connections": limits.connections,
-        "queue_depth": limits.queue_depth,
-        "max_transfer": limits.max_transfer,
-        "in_capsule_size": limits.in_capsule,
-        "max_h2c_data": limits.max_transfer,
-        "digests": transport.header_digest * lib.PS_DIGEST_HEADER
-        | transport.data_digest * lib.PS_DIGEST_DATA,
-        "success": int(transport.success),
-        "slot_size": tier.slot,
-        "dram_bytes": tier.size,
-        "huge_pages": int(tier.huge_pages),
-        "dirty_percent": tier.dirty_percent,
-        "writeback_age_ns": round(tier.writeback_s * NS_A_SECOND),
-        "handshake_timeout_ns": round(limits.handshake_s * NS_A_SECOND),
-        "poll_ns": transport.poll_us * 1000,
-    }
 
 
 class CoreDataPath:
@@ -80,7 +57,7 @@ class CoreDataPath:
 
     def __init__(self, settings: TargetSettings) -> None:
         error = ffi.new("char[]", ERROR_BYTES)
-        config = ffi.new("struct ps_core_config *", core_config(settings))
+        config = ffi.new("struct ps_core_config *", core_config(settings, lib))
         self._core = lib.ps_core_new(config, error, ERROR_BYTES)
         if self._core == ffi.NULL:
             raise TargetError(_text(error), "data path")
@@ -276,19 +253,21 @@ class CoreDataPath:
         _checked(code, "ps_core_volume_latency")
         return counts
 
-    def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
-        """Return the kept ranges, oldest first."""
-        ranges = ffi.new("struct ps_dsm_range[]", DSM_RANGES)
-        count = lib.ps_core_volume_dsm_ranges(self._core, volume, ranges, DSM_RANGES)
-        _checked(count, "ps_core_volume_dsm_ranges")
-        return [
-            DsmRange(r.slba, r.nlb, r.attributes, r.arrived_ns, r.nsid, r.tenant, r.set)
-            for r in (ranges[index] for index in range(count))
-        ]
+    def volume_sched(self, volume: int) -> Numbers:
+        """Return the state and counters of its medium's scheduler."""
+        stats = ffi.new("struct ps_sched_stats *")
+        code = lib.ps_core_volume_sched(self._core, volume, stats)
+        _checked(code, "ps_core_volume_sched")
+        return _numbers(stats)
 
     def map(self, subsystem: int, nsid: int, volume: int) -> None:
         """Make a volume a namespace of a subsystem."""
         _checked(lib.ps_core_map(self._core, subsystem, nsid, volume), "ps_core_map")
+
+    def map_extension(self, subsystem: int, nsid: int) -> None:
+        """Make pages without a medium a namespace of a subsystem."""
+        code = lib.ps_core_map_extension(self._core, subsystem, nsid)
+        _checked(code, "ps_core_map_extension")
 
     def unmap(self, subsystem: int, nsid: int, cookie: int) -> None:
         """Take it away; DoneNotice once its last command has ended."""
@@ -314,6 +293,49 @@ class CoreDataPath:
         stats = ffi.new("struct ps_tier_stats *")
         lib.ps_core_tier_stats(self._core, stats)
         return _fields(stats)
+
+    def tenant_stats(self, tenant: int) -> dict[str, int]:
+        """Return what the tier counts of a tenant."""
+        stats = ffi.new("struct ps_tier_tenant *")
+        lib.ps_core_tenant_stats(self._core, tenant, stats)
+        return _fields(stats)
+
+    # ---- hints ----
+
+    def set_capability(self, capability: bytes) -> None:
+        """Say what controllers offer (struct pax_capability, copied)."""
+        pointer = ffi.new("struct pax_capability *")
+        ffi.memmove(pointer, capability, ffi.sizeof("struct pax_capability"))
+        lib.ps_core_set_capability(self._core, pointer)
+
+    def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
+        """Give a tenant a budget of its own; None: the default again."""
+        given = ffi.NULL
+        if budget is not None:
+            given = ffi.new("struct ps_hints_budget *", asdict(budget))
+        lib.ps_core_set_budget(self._core, tenant, given)
+
+    def hint_status(self, tenant: int, subsystem: int) -> bytes:
+        """Return the status page of a tenant as its host sees it there."""
+        page = bytearray(PAGE_BYTES)
+        lib.ps_core_hint_status(self._core, tenant, subsystem, ffi.from_buffer("uint8_t[]", page))
+        return bytes(page)
+
+    def hint_events(self, tenant: int, *, clear: bool) -> bytes:
+        """Return the warm-event log of a tenant; `clear` forgets what was returned."""
+        page = bytearray(PAGE_BYTES)
+        lib.ps_core_hint_events(self._core, tenant, clear, ffi.from_buffer("uint8_t[]", page))
+        return bytes(page)
+
+    def hint_stats(self) -> dict[str, int]:
+        """Return the counters of struct ps_hints_stats."""
+        stats = ffi.new("struct ps_hints_stats *")
+        lib.ps_core_hint_stats(self._core, stats)
+        return _fields(stats)
+
+    def ring_fd(self) -> int:
+        """Return the memfd of the ring of facts, which stays ours; -1: none."""
+        return int(lib.ps_core_ring_fd(self._core))
 
     def set_values(self, values: list[float]) -> None:
         """Publish the value tables: 8 classes by 32 age bins (csrc/tier.h)."""
@@ -347,6 +369,8 @@ def _notice(raw: Any) -> Notice:
         return IoErrorNotice(raw.connection, raw.qid, raw.nsid, raw.status, raw.lba, entry)
     if kind == lib.PS_NOTICE_VOLUME_HEALTH:
         return HealthNotice(raw.volume, raw.result)
+    if kind == lib.PS_NOTICE_WARM_EVENT:
+        return WarmEventNotice(raw.result)
     lost = raw.lba if kind == lib.PS_NOTICE_VOLUME_CLOSED else 0
     return DoneNotice(raw.cookie, raw.result, lost)
 
@@ -355,6 +379,15 @@ def _fields(pointer: Any) -> dict[str, int]:
     """Return the numbers of a struct by name."""
     names = [name for name, _ in ffi.typeof(pointer[0]).fields or () if name != "reserved"]
     return {name: int(getattr(pointer, name)) for name in names}
+
+
+def _numbers(pointer: Any) -> Numbers:
+    """Return the numbers of a struct by name; arrays of numbers are lists."""
+    values = [(name, getattr(pointer, name)) for name, _ in ffi.typeof(pointer[0]).fields or ()]
+    return {
+        name: int(value) if isinstance(value, int) else [int(one) for one in value]
+        for name, value in values
+    }
 
 
 def _reason(text: str, spec: str) -> str:

@@ -23,6 +23,9 @@ MEDIA_BUFFERED = 1
 MEDIA_THREADS = 2
 MEDIA_NO_PUNCH = 4
 
+Numbers = dict[str, int | list[int]]
+"""The fields of a struct; arrays are lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommandNotice:
@@ -76,7 +79,14 @@ class HealthNotice:
     error: int
 
 
-Notice = CommandNotice | ClosedNotice | DoneNotice | IoErrorNotice | HealthNotice
+@dataclass(frozen=True, slots=True)
+class WarmEventNotice:
+    """The warm-event log of a tenant is not empty any more."""
+
+    tenant: int
+
+
+Notice = CommandNotice | ClosedNotice | DoneNotice | IoErrorNotice | HealthNotice | WarmEventNotice
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +123,19 @@ class VolumeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class DsmRange:
-    """A Dataset Management range with Integral Dataset for Read (struct ps_dsm_range)."""
+class HintBudget:
+    """What the hints of one tenant may use at most (struct ps_hints_budget)."""
 
-    slba: int
-    nlb: int
-    attributes: int
-    arrived_ns: int
-    nsid: int
-    tenant: int
-    set: int
+    sets: int = 0
+    set_ranges: int = 0
+    signatures: int = 0
+    intents: int = 0
+    """Pending at a time."""
+    intent_bytes: int = 0
+    """Of these."""
+    tier_bytes: int = 0
+    """In the tier by hints and not read yet, or kept by them."""
+    records_per_s: int = 0
 
 
 class DataPath(Protocol):
@@ -197,11 +210,14 @@ class DataPath(Protocol):
     def volume_latency(self, volume: int, *, writes: bool) -> Counts:
         """Return how long Reads, or Writes, took: counts by bin (`prestage.target.latency`)."""
 
-    def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
-        """Return the kept ranges, oldest first."""
+    def volume_sched(self, volume: int) -> Numbers:
+        """Return the state and counters of its medium's scheduler (struct ps_sched_stats)."""
 
     def map(self, subsystem: int, nsid: int, volume: int) -> None:
         """Make a volume a namespace of a subsystem."""
+
+    def map_extension(self, subsystem: int, nsid: int) -> None:
+        """Make pages without a medium a namespace of a subsystem; unmapped as any other."""
 
     def unmap(self, subsystem: int, nsid: int, cookie: int) -> None:
         """Take it away; DoneNotice once its last command has ended."""
@@ -214,6 +230,29 @@ class DataPath(Protocol):
 
     def tier_stats(self) -> dict[str, int]:
         """Return the counters of struct ps_tier_stats."""
+
+    def tenant_stats(self, tenant: int) -> dict[str, int]:
+        """Return what the tier counts of a tenant (struct ps_tier_tenant)."""
+
+    # ---- hints ----
+
+    def set_capability(self, capability: bytes) -> None:
+        """Say what controllers offer (struct pax_capability); no carriers: nothing."""
+
+    def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
+        """Give a tenant a budget of its own; None: the default again."""
+
+    def hint_status(self, tenant: int, subsystem: int) -> bytes:
+        """Return the status page of a tenant as its host sees it there: 4096 bytes."""
+
+    def hint_events(self, tenant: int, *, clear: bool) -> bytes:
+        """Return the warm-event log of a tenant: 4096 bytes; `clear` forgets what was returned."""
+
+    def hint_stats(self) -> dict[str, int]:
+        """Return the counters of struct ps_hints_stats."""
+
+    def ring_fd(self) -> int:
+        """Return the memfd of the ring of facts, which stays the data path's; -1: none."""
 
 
 class Cookies:

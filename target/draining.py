@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from prestage.target.datapath import DoneNotice
 from prestage.target.errors import DataPathError
+from prestage.target.extension import Extension
 from prestage.target.runtime import Runtime
 from prestage.target.subsystem import Namespace, Subsystem
 
@@ -165,7 +166,7 @@ async def remove(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -
     return _errno(notice.result)
 
 
-async def unmap(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -> None:
+async def unmap(runtime: Runtime, subsystem: Subsystem, namespace: Namespace | Extension) -> None:
     """Take a namespace off the data path; returns when its last command has ended."""
     cookie, future = runtime.cookies.expect()
     runtime.data_path.unmap(subsystem.index, namespace.nsid, cookie)

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from prestage.ext import layout
 from prestage.target.errors import PeerFault
+from prestage.target.extension import VendorLid
 from prestage.target.nvme import Answer, Lid, Status
 
 ASYNC_EVENT_LIMIT = 3
@@ -23,6 +25,8 @@ class Event(Enum):
     NAMESPACE = (2, 0x00, Lid.CHANGED_NAMESPACES, 1 << 8)
     ANA = (2, 0x03, Lid.ANA, 1 << 11)
     DISCOVERY = (2, 0xF0, Lid.DISCOVERY, 1 << 31)
+    WARM = (layout.AER_TYPE, layout.AER_INFORMATION, VendorLid.EVENTS, 0)
+    """Vendor specific; it is asked for by a feature of its own."""
 
     @property
     def lid(self) -> int:
@@ -37,8 +41,8 @@ class Event(Enum):
     @property
     def dword0(self) -> int:
         """Dword 0 of the completion that reports it."""
-        kind, information, lid, _ = self.value
-        return kind | information << 8 | int(lid) << 16
+        kind, information, lid, _ = map(int, self.value)
+        return kind | information << 8 | lid << 16
 
 
 class AsyncEvents:

@@ -118,7 +118,7 @@ def connect(runtime: Runtime, connection: Connection, command: Command) -> Answe
             flow_control_disabled=bool(command.number(46, 1) & FLOW_CONTROL_DISABLED),
             controller=controller.cntlid,
             subsystem=subsystem.index,
-            tenant=runtime.tenant(host_nqn),
+            tenant=runtime.tenants.number(host_nqn),
             enabled=controller.accepts_io and qid != 0,
         ),
     )

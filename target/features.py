@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prestage.ext import layout
+from prestage.ext.pages import decode_events
 from prestage.target.errors import PeerFault
+from prestage.target.extension import UUID_INDEX, UUID_INDEX_MASK, WARM_EVENTS_FID
 from prestage.target.nvme import ALL_NAMESPACES, Answer, Command, Fid, Status
 
 if TYPE_CHECKING:
@@ -34,9 +37,11 @@ class Kind:
     changeable: bool = True
     per_namespace: bool = False
     discovery: bool = False
+    by_uuid: bool = False
+    """Selected by the UUID index as well: a feature of the extension."""
 
 
-KINDS = {
+KINDS: dict[int, Kind] = {
     Fid.ARBITRATION: Kind(),
     Fid.POWER: Kind(),
     Fid.TEMPERATURE: Kind(),
@@ -49,7 +54,14 @@ KINDS = {
     Fid.KEEP_ALIVE: Kind(discovery=True),
     Fid.COMMAND_SET_PROFILE: Kind(),
     Fid.HOST_IDENTIFIER: Kind(changeable=False),
+    WARM_EVENTS_FID: Kind(by_uuid=True),
 }
+
+
+def has_events(controller: Controller) -> bool:
+    """Whether the warm-event log of the host is not empty."""
+    log = controller.runtime.data_path.hint_events(controller.tenant, clear=False)
+    return bool(decode_events(log).events)
 
 
 class Features:
@@ -58,6 +70,8 @@ class Features:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self.event_mask = 0
+        self.warm_events = False
+        """Whether the host asked for warm events."""
         self._setters: dict[int, Callable[[Command], Answer]] = {
             Fid.ARBITRATION: self._set_arbitration,
             Fid.POWER: self._set_power,
@@ -71,12 +85,14 @@ class Features:
             Fid.KEEP_ALIVE: self._set_keep_alive,
             Fid.COMMAND_SET_PROFILE: self._set_command_set_profile,
             Fid.HOST_IDENTIFIER: self._set_host_identifier,
+            WARM_EVENTS_FID: self._set_warm_events,
         }
         self.reset()
 
     def reset(self) -> None:
         """Return to the defaults, as a controller reset does; the keep-alive timeout stays."""
         self.event_mask = 0
+        self.warm_events = False
         self._arbitration = 0
         self._write_atomicity = 0
         self._thresholds: dict[int, int] = {}
@@ -95,19 +111,29 @@ class Features:
     def supported(self) -> list[int]:
         """Return the feature identifiers of this controller."""
         is_discovery = self._controller.subsystem.is_discovery
-        return [int(fid) for fid, kind in KINDS.items() if kind.discovery or not is_discovery]
+        return [
+            int(fid)
+            for fid, kind in KINDS.items()
+            if (kind.discovery or not is_discovery)
+            and (self._controller.offers_hints or not kind.by_uuid)
+        ]
 
-    def _kind(self, fid: int) -> Kind:
+    def _kind(self, command: Command) -> Kind:
+        """Return what the feature of a command can do; a vendor's are selected by UUID (8.23)."""
+        fid = command.cdw(10) & 0xFF
         if fid not in self.supported():
             raise PeerFault(Status.INVALID_FIELD, why=f"feature {fid:02X}h")
-        return KINDS[Fid(fid)]
+        kind, index = KINDS[fid], command.cdw(14) & UUID_INDEX_MASK
+        if kind.by_uuid and index != UUID_INDEX:
+            raise PeerFault(Status.INVALID_FIELD, why=f"feature {fid:02X}h, UUID index {index}")
+        return kind
 
     # ---- Get Features ----
 
     def get(self, command: Command) -> Answer:
         """Get Features. SEL: 0 current, 1 default, 2 saved (the default), 3 capabilities."""
         fid, select = command.cdw(10) & 0xFF, command.cdw(10) >> 8 & 7
-        kind = self._kind(fid)
+        kind = self._kind(command)
         if select == 3:
             command.expect_transfer(self._data_bytes(fid, command) if command.transfer_bytes else 0)
             return Answer(
@@ -138,24 +164,25 @@ class Features:
     def _value(self, fid: int, command: Command, *, default: bool) -> int:
         queues = self._controller.runtime.settings.limits.io_queues - 1
         threshold = command.cdw(11) & 0x300000
-        fixed = {
+        fixed: dict[int, int] = {
             Fid.VOLATILE_WRITE_CACHE: 1,
             Fid.QUEUES: queues | queues << 16,
             Fid.POWER: 0,
             Fid.COMMAND_SET_PROFILE: 0,
         }
         if fid in fixed:
-            return fixed[Fid(fid)]
+            return fixed[fid]
         standard = 0 if threshold else THRESHOLD_DEFAULT
-        values = {
+        values: dict[int, tuple[int, int]] = {
             Fid.ARBITRATION: (self._arbitration, 0),
             Fid.TEMPERATURE: (self._thresholds.get(threshold, standard), standard),
             Fid.ERROR_RECOVERY: (self._recovery.get(command.nsid, 0), 0),
             Fid.WRITE_ATOMICITY: (self._write_atomicity, 0),
             Fid.ASYNC_EVENTS: (self.event_mask, 0),
             Fid.KEEP_ALIVE: (self._controller.keep_alive.kato_ms, 0),
+            WARM_EVENTS_FID: (layout.FEATURE_WARM_EVENTS if self.warm_events else 0, 0),
         }
-        return values[Fid(fid)][default]
+        return values[fid][default]
 
     def _timestamp(self, *, default: bool) -> bytes:
         """Milliseconds in 48 bits, then the origin in bits 3:1 (figure 338)."""
@@ -170,7 +197,7 @@ class Features:
     def set(self, command: Command) -> Answer:
         """Set Features."""
         fid = command.cdw(10) & 0xFF
-        kind = self._kind(fid)
+        kind = self._kind(command)
         if command.cdw(10) >> 31:
             raise PeerFault(Status.NOT_SAVEABLE)
         command.expect_transfer(TIMESTAMP_BYTES if fid == Fid.TIMESTAMP else 0, to_host=False)
@@ -179,7 +206,7 @@ class Features:
         return self._setters[fid](command)
 
     def _expect_namespace(self, nsid: int) -> None:
-        if nsid not in self._controller.subsystem.namespaces:
+        if nsid not in self._controller.subsystem.nsids:
             raise PeerFault(Status.INVALID_NAMESPACE, why=f"NSID {nsid}")
 
     def _set_arbitration(self, command: Command) -> Answer:
@@ -215,7 +242,7 @@ class Features:
             self._expect_namespace(command.nsid)
             self._recovery[command.nsid] = command.cdw(11) & 0xFFFF
             return Answer()
-        for nsid in (*self._controller.subsystem.namespaces, ALL_NAMESPACES):
+        for nsid in (*self._controller.subsystem.nsids, ALL_NAMESPACES):
             self._recovery[nsid] = command.cdw(11) & 0xFFFF
         return Answer()
 
@@ -241,6 +268,13 @@ class Features:
     def _set_async_events(self, command: Command) -> Answer:
         """Bits of events that do not exist here are accepted and never come."""
         self.event_mask = command.cdw(11) & self.allowed_events
+        return Answer()
+
+    def _set_warm_events(self, command: Command) -> Answer:
+        """Bit 0; the others are reserved. A log that holds events already is told of at once."""
+        self.warm_events = bool(command.cdw(11) & layout.FEATURE_WARM_EVENTS)
+        if self.warm_events and has_events(self._controller):
+            self._controller.warm_event()
         return Answer()
 
     def _set_timestamp(self, command: Command) -> Answer:

@@ -55,6 +55,7 @@ class ServeFlags:
     namespace: Sequence[str] = ()
     dram: str | None = None
     reactors: int | None = None
+    extension: bool = False
     control_socket: str | None = None
     state_directory: str | None = None
 
@@ -97,17 +98,25 @@ def _subsystems(settings: TargetSettings, flags: ServeFlags) -> list[SubsystemSe
     subsystems = list(settings.subsystems)
     if flags.config is None:
         found = namespaces or [default_namespace(settings.state_directory)]
-        return [SubsystemSettings(nqn=flags.nqn or DEFAULT_NQN, namespaces=found)]
-    if not namespaces and flags.nqn is None:
+        return [_subsystem(flags, found)]
+    if not namespaces and flags.nqn is None and not flags.extension:
         return subsystems
     if not subsystems:
-        return [SubsystemSettings(nqn=flags.nqn or DEFAULT_NQN, namespaces=namespaces)]
+        return [_subsystem(flags, namespaces)]
     index = _chosen(subsystems, flags.nqn)
     changes: dict[str, Any] = {"nqn": flags.nqn or subsystems[index].nqn}
     if namespaces:
         changes["namespaces"] = namespaces
+    if flags.extension:
+        changes["extension"] = True
     subsystems[index] = msgspec.structs.replace(subsystems[index], **changes)
     return subsystems
+
+
+def _subsystem(flags: ServeFlags, namespaces: list[NamespaceSettings]) -> SubsystemSettings:
+    return SubsystemSettings(
+        nqn=flags.nqn or DEFAULT_NQN, namespaces=namespaces, extension=flags.extension
+    )
 
 
 def _chosen(subsystems: list[SubsystemSettings], nqn: str | None) -> int:

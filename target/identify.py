@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from prestage.ext.pages import IDENTIFY_OFFSET
 from prestage.target.controller import (
     ABORT_LIMIT,
     ERROR_LOG_ENTRIES,
@@ -12,6 +13,12 @@ from prestage.target.controller import (
 from prestage.target.datapath import ATOMIC_BYTES, COPY_RANGES, MAX_NSID, MEDIA_NO_PUNCH
 from prestage.target.errors import PeerFault
 from prestage.target.events import ASYNC_EVENT_LIMIT
+from prestage.target.extension import (
+    Extension,
+    capability,
+    fill_extension_namespace,
+    fill_uuid_list,
+)
 from prestage.target.features import DISCOVERY_EVENTS, IO_EVENTS
 from prestage.target.keepalive import GRANULARITY_MS
 from prestage.target.nvme import (
@@ -46,6 +53,7 @@ DEALLOCATED_READS_ZEROS = 1 << 0
 DEALLOCATE_IN_WRITE_ZEROES = 1 << 3
 HOST_ID_128_BIT = 1 << 0
 TRAFFIC_KEEP_ALIVE = 1 << 6
+UUID_LIST = 1 << 9
 
 
 def identify(controller: Controller, command: Command) -> Answer:
@@ -75,7 +83,7 @@ def _controller(controller: Controller, command: Command, page: Page) -> None:
     page.put(78, 2, controller.cntlid)
     page.put(80, 4, VERSION)
     page.put(92, 4, DISCOVERY_EVENTS if subsystem.is_discovery else IO_EVENTS)  # OAES
-    page.put(96, 4, HOST_ID_128_BIT | TRAFFIC_KEEP_ALIVE)  # CTRATT
+    page.put(96, 4, _attributes(controller))  # CTRATT
     page.put(111, 1, subsystem.kind.value)  # CNTRLTYPE
     page.put(258, 1, ABORT_LIMIT)  # ACL
     page.put(259, 1, ASYNC_EVENT_LIMIT)  # AERL
@@ -92,8 +100,14 @@ def _controller(controller: Controller, command: Command, page: Page) -> None:
         _io_controller(controller, page)
 
 
+def _attributes(controller: Controller) -> int:
+    has_uuids = controller.offers_hints
+    return HOST_ID_128_BIT | TRAFFIC_KEEP_ALIVE | (UUID_LIST if has_uuids else 0)
+
+
 def _io_controller(controller: Controller, page: Page) -> None:
     """What only an I/O controller has (figure 275)."""
+    subsystem = controller.subsystem
     page.put(76, 1, 1 << 1 | 1 << 3)  # CMIC: several controllers, ANA
     page.put(260, 1, 1 << 1 | 1)  # FRMW: one slot, read only
     page.put(262, 1, ERROR_LOG_ENTRIES - 1)  # ELPE
@@ -111,7 +125,8 @@ def _io_controller(controller: Controller, page: Page) -> None:
     page.put(528, 2, 0)  # AWUPF
     page.put(532, 2, 0)  # ACWU
     page.put(534, 2, 1)  # OCFS: copy format 0
-    page.put(540, 4, controller.subsystem.max_namespaces)  # MNAN
+    page.put(540, 4, subsystem.namespace_limit)  # MNAN
+    page.raw(IDENTIFY_OFFSET, capability(controller.runtime.settings, subsystem.extension))
 
 
 def _csi_controller(controller: Controller, command: Command, page: Page) -> None:
@@ -135,7 +150,9 @@ def _attached_controllers(controller: Controller, command: Command, page: Page) 
 
 
 def _uuid_list(controller: Controller, command: Command, page: Page) -> None:
-    """UUID list (figure 281): no UUIDs are in use."""
+    """UUID list (figure 281): the one that selects the pages and the feature of the extension."""
+    if controller.offers_hints:
+        fill_uuid_list(page)
 
 
 def _command_sets(controller: Controller, command: Command, page: Page) -> None:
@@ -154,14 +171,17 @@ def _expect_csi(command: Command) -> None:
         raise PeerFault(Status.INVALID_FIELD, why="CSI")
 
 
-def _find(controller: Controller, nsid: int) -> Namespace | None:
+def _find(controller: Controller, nsid: int) -> Namespace | Extension | None:
     """Return a namespace, or None for an inactive NSID, whose structures are all zeros (3.2.1)."""
     if not 1 <= nsid <= MAX_NSID:
         raise PeerFault(Status.INVALID_NAMESPACE, why=f"NSID {nsid:X}h")
+    extension = controller.subsystem.extension
+    if extension is not None and nsid == extension.nsid:
+        return extension
     return controller.subsystem.namespaces.get(nsid)
 
 
-def _require(controller: Controller, nsid: int) -> Namespace:
+def _require(controller: Controller, nsid: int) -> Namespace | Extension:
     namespace = _find(controller, nsid)
     if namespace is None:
         raise PeerFault(Status.INVALID_NAMESPACE, why=f"NSID {nsid} is not active")
@@ -179,9 +199,7 @@ def _namespace(controller: Controller, command: Command, page: Page) -> None:
     if command.nsid == ALL_NAMESPACES:
         _formats(page)
         return
-    namespace = _find(controller, command.nsid)
-    if namespace is not None:
-        fill_namespace(controller, namespace, page)
+    _allocated_namespace(controller, command, page)
 
 
 def fill_namespace(controller: Controller, namespace: Namespace, page: Page) -> None:
@@ -221,15 +239,18 @@ def fill_namespace(controller: Controller, namespace: Namespace, page: Page) -> 
 def _allocated_namespace(controller: Controller, command: Command, page: Page) -> None:
     """All allocated namespaces are attached: CNS 11h is CNS 00h."""
     namespace = _find(controller, command.nsid)
-    if namespace is not None:
+    if isinstance(namespace, Namespace):
         fill_namespace(controller, namespace, page)
+    elif namespace is not None:
+        _formats(page)
+        fill_extension_namespace(namespace, ANA_GROUP, len(BLOCK_SHIFTS) - 1, page)
 
 
 def _namespace_list(controller: Controller, command: Command, page: Page) -> None:
     """Up to 1024 NSIDs above the given one, ascending (figure 273, CNS 02h, 07h, 10h)."""
     if command.nsid >= MANY_NAMESPACES:
         raise PeerFault(Status.INVALID_NAMESPACE, why=f"NSID {command.nsid:X}h")
-    after = sorted(nsid for nsid in controller.subsystem.namespaces if nsid > command.nsid)
+    after = [nsid for nsid in controller.subsystem.nsids if nsid > command.nsid]
     for index, nsid in enumerate(after[:1024]):
         page.put(index * 4, 4, nsid)
 
@@ -240,14 +261,11 @@ def _csi_namespace_list(controller: Controller, command: Command, page: Page) ->
 
 
 def _descriptors(controller: Controller, command: Command, page: Page) -> None:
-    """Namespace Identification Descriptors (figure 277): NGUID, UUID, CSI."""
+    """Namespace Identification Descriptors (figure 277): NGUID if there is one, UUID, CSI."""
     namespace = _require(controller, command.nsid)
+    nguid = [(2, namespace.nguid)] if isinstance(namespace, Namespace) else []
     offset = 0
-    for kind, value in (
-        (2, namespace.nguid),
-        (3, namespace.uuid.bytes),
-        (4, bytes([NVM_COMMAND_SET])),
-    ):
+    for kind, value in (*nguid, (3, namespace.uuid.bytes), (4, bytes([NVM_COMMAND_SET]))):
         page.put(offset, 1, kind)
         page.put(offset + 1, 1, len(value))
         page.raw(offset + 4, value)
@@ -268,7 +286,8 @@ def _independent_namespace(controller: Controller, command: Command, page: Page)
         return
     page.put(1, 1, 1)  # NMIC: shared
     page.put(4, 4, ANA_GROUP)
-    page.put(8, 1, int(namespace.settings.read_only))  # NSATTR
+    if isinstance(namespace, Namespace):
+        page.put(8, 1, int(namespace.settings.read_only))  # NSATTR
     page.put(14, 1, 1)  # NSTAT: ready
 
 

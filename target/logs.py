@@ -8,10 +8,12 @@ from collections.abc import Callable
 from prestage.target.controller import CHANGED_LIST_ENTRIES, ERROR_LOG_ENTRIES, Controller
 from prestage.target.discovery import discovery_log
 from prestage.target.errors import PeerFault
+from prestage.target.extension import UUID_INDEX, UUID_INDEX_MASK, VendorLid, VendorOpcode
 from prestage.target.features import KINDS
 from prestage.target.identify import ANA_GROUP, FIRMWARE, NVM_COMMAND_SET
 from prestage.target.nvme import (
     ALL_NAMESPACES,
+    PAGE_BYTES,
     TRTYPE_TCP,
     AdminOpcode,
     Answer,
@@ -29,9 +31,13 @@ ANA_GROUPS_ONLY = 1
 # Commands Supported and Effects (figure 210), feature effects (figure 259).
 SUPPORTED, BLOCK_CHANGE, CONTROLLER_CHANGE = 1 << 0, 1 << 1, 1 << 4
 NAMESPACE_SCOPE, CONTROLLER_SCOPE = 1 << 20, 1 << 21
+SELECTED_BY_UUID = 1 << 19
 RELIABILITY_DEGRADED = 1 << 2
 """SMART critical warning bit (figure 207)."""
+RETAIN_EVENT = 1 << 15
+"""RAE in CDW10 (figure 197)."""
 DATA_UNIT_BYTES = 512_000
+TAKES_UUID = (AdminOpcode.GET_LOG_PAGE, AdminOpcode.SET_FEATURES, AdminOpcode.GET_FEATURES)
 READS_BLOCKS = (IoOpcode.WRITE, IoOpcode.WRITE_ZEROES, IoOpcode.DATASET_MANAGEMENT, IoOpcode.COPY)
 
 
@@ -41,10 +47,7 @@ def get_log_page(controller: Controller, command: Command) -> Answer:
     LPO must be a dword offset within the log. RAE 0 says that the host has read it.
     """
     lid = command.cdw(10) & 0xFF
-    makers = DISCOVERY_MAKERS if controller.subsystem.is_discovery else IO_MAKERS
-    maker = makers.get(lid)
-    if maker is None:
-        raise PeerFault(Status.INVALID_LOG_PAGE, why=f"LID {lid:02X}h")
+    maker = _maker(controller, command)
     size = ((command.cdw(10) >> 16 | (command.cdw(11) & 0xFFFF) << 16) + 1) * 4
     offset = command.cdw(12) | command.cdw(13) << 32
     if size > controller.runtime.settings.limits.max_transfer:
@@ -55,17 +58,38 @@ def get_log_page(controller: Controller, command: Command) -> Answer:
     log = maker(controller, command)
     if offset > len(log):
         raise PeerFault(Status.INVALID_FIELD, why=f"LPO {offset} of {len(log)}")
-    if not command.cdw(10) >> 15 & 1:
+    if not command.cdw(10) & RETAIN_EVENT:
         if lid == Lid.CHANGED_NAMESPACES:
             controller.changed_namespaces.clear()
         controller.events.log_was_read(lid)
     return Answer(data=log[offset : offset + size].ljust(size, b"\0"))
 
 
+Maker = Callable[[Controller, Command], bytes]
+
+
+def makers_of(controller: Controller) -> dict[int, Maker]:
+    """Return the log pages of a controller."""
+    if controller.subsystem.is_discovery:
+        return DISCOVERY_MAKERS
+    return IO_MAKERS | VENDOR_MAKERS if controller.offers_hints else IO_MAKERS
+
+
+def _maker(controller: Controller, command: Command) -> Maker:
+    """Return who makes the page; a vendor's are selected by LID and UUID together (8.23)."""
+    lid, index = command.cdw(10) & 0xFF, command.cdw(14) & UUID_INDEX_MASK
+    maker = makers_of(controller).get(lid)
+    if maker is None or (lid in VENDOR_MAKERS and index == 0):
+        raise PeerFault(Status.INVALID_LOG_PAGE, why=f"LID {lid:02X}h")
+    if lid in VENDOR_MAKERS and index != UUID_INDEX:
+        raise PeerFault(Status.INVALID_FIELD, why=f"UUID index {index}")
+    return maker
+
+
 def _supported(controller: Controller, command: Command) -> bytes:
     """Supported Log Pages (figure 204): LSUPP of each LID."""
     page = Page(1024)
-    for lid in DISCOVERY_MAKERS if controller.subsystem.is_discovery else IO_MAKERS:
+    for lid in makers_of(controller):
         page.put(lid * 4, 4, SUPPORTED)
     return bytes(page.bytes)
 
@@ -91,7 +115,7 @@ def _smart(controller: Controller, command: Command) -> bytes:
     namespaces: list[Namespace] = list(controller.subsystem.namespaces.values())
     if command.nsid not in (0, ALL_NAMESPACES):
         namespaces = [n for n in namespaces if n.nsid == command.nsid]
-        if not namespaces:
+        if command.nsid not in controller.subsystem.nsids:
             raise PeerFault(Status.INVALID_NAMESPACE, why=f"NSID {command.nsid}")
     runtime = controller.runtime
     counters = [runtime.data_path.volume_stats(n.volume) for n in namespaces]
@@ -144,17 +168,20 @@ def _effects(controller: Controller, command: Command) -> bytes:
     if command.cdw(14) >> 24 != NVM_COMMAND_SET:
         raise PeerFault(Status.INVALID_FIELD, why="CSI")
     page = Page(4096)
+    by_uuid = SELECTED_BY_UUID if controller.offers_hints else 0
     for admin in AdminOpcode:
-        page.put(admin * 4, 4, SUPPORTED)
+        page.put(admin * 4, 4, SUPPORTED | (by_uuid if admin in TAKES_UUID else 0))
     for io in IoOpcode:
         change = BLOCK_CHANGE if io in READS_BLOCKS else 0
         page.put(1024 + io * 4, 4, SUPPORTED | change)
+    for vendor in VendorOpcode if controller.offers_hints else ():
+        page.put(1024 + vendor * 4, 4, SUPPORTED)
     return bytes(page.bytes)
 
 
 def ana_log_bytes(controller: Controller) -> int:
     """Return the longest that the ANA log may be: hosts read up to there (5.16.1.13)."""
-    return 16 + 32 + 4 * controller.subsystem.max_namespaces
+    return 16 + 32 + 4 * controller.subsystem.namespace_limit
 
 
 def _ana(controller: Controller, command: Command) -> bytes:
@@ -163,7 +190,7 @@ def _ana(controller: Controller, command: Command) -> bytes:
     A group without namespaces is not reported.
     """
     page = Page(ana_log_bytes(controller))
-    nsids = sorted(controller.subsystem.namespaces)
+    nsids = controller.subsystem.nsids
     if not nsids:
         return bytes(page.bytes)
     page.put(8, 2, 1)  # groups
@@ -179,10 +206,12 @@ def _ana(controller: Controller, command: Command) -> bytes:
 def _feature_effects(controller: Controller, command: Command) -> bytes:
     """Feature Identifiers Supported and Effects (figure 258)."""
     page = Page(1024)
-    for fid, kind in KINDS.items():
+    for fid in controller.features.supported():
+        kind = KINDS[fid]
         change = CONTROLLER_CHANGE if kind.changeable else 0
         scope = NAMESPACE_SCOPE if kind.per_namespace else CONTROLLER_SCOPE
-        page.put(fid * 4, 4, SUPPORTED | change | scope)
+        by_uuid = SELECTED_BY_UUID if kind.by_uuid else 0
+        page.put(fid * 4, 4, SUPPORTED | change | by_uuid | scope)
     return bytes(page.bytes)
 
 
@@ -191,7 +220,24 @@ def _mi_effects(controller: Controller, command: Command) -> bytes:
     return bytes(1024)
 
 
-IO_MAKERS: dict[int, Callable[[Controller, Command], bytes]] = {
+def _hint_status(controller: Controller, command: Command) -> bytes:
+    """Return the status page of the extension: this host's own."""
+    return controller.runtime.data_path.hint_status(controller.tenant, controller.subsystem.index)
+
+
+def _warm_events(controller: Controller, command: Command) -> bytes:
+    """Return the warm-event log of this host; with RAE 0 what is returned is forgotten.
+
+    One call does both, for events may end in between. So a wrong offset is refused before.
+    """
+    offset = command.cdw(12) | command.cdw(13) << 32
+    if offset > PAGE_BYTES:
+        raise PeerFault(Status.INVALID_FIELD, why=f"LPO {offset} of {PAGE_BYTES}")
+    clear = not command.cdw(10) & RETAIN_EVENT
+    return controller.runtime.data_path.hint_events(controller.tenant, clear=clear)
+
+
+IO_MAKERS: dict[int, Maker] = {
     Lid.SUPPORTED: _supported,
     Lid.ERROR: _error,
     Lid.SMART: _smart,
@@ -202,7 +248,12 @@ IO_MAKERS: dict[int, Callable[[Controller, Command], bytes]] = {
     Lid.FEATURE_EFFECTS: _feature_effects,
     Lid.MI_EFFECTS: _mi_effects,
 }
-DISCOVERY_MAKERS: dict[int, Callable[[Controller, Command], bytes]] = {
+VENDOR_MAKERS: dict[int, Maker] = {
+    VendorLid.STATUS: _hint_status,
+    VendorLid.EVENTS: _warm_events,
+}
+"""Those of the extension."""
+DISCOVERY_MAKERS: dict[int, Maker] = {
     Lid.SUPPORTED: _supported,
     Lid.DISCOVERY: discovery_log,
 }

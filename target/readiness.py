@@ -45,6 +45,7 @@ def _subsystem(found: view.SubsystemView) -> dict[str, Any]:
         "model": found.model,
         "allow_any_host": found.allow_any_host,
         "hosts": found.hosts,
+        "extension_nsid": found.extension_nsid,
         "namespaces": [
             {
                 "nsid": one.nsid,
@@ -78,6 +79,8 @@ def banner(ready: dict[str, Any]) -> list[str]:
         hosts = "any host" if each["allow_any_host"] else counted(len(each["hosts"]), "hosts")
         lines.append(f"  subsystem       {each['nqn']} (serial {each['serial']}, {hosts})")
         lines += [f"    namespace {_namespace(one)}" for one in each["namespaces"]]
+        if each["extension_nsid"]:
+            lines.append(f"    namespace {each['extension_nsid']}, the extension: for hints")
     lines.append(f"  DRAM tier       {format_size(ready['dram_bytes'])}")
     lines.append(f"  control socket  {ready['control_socket']}")
     lines.append(f"  state           {ready['state_directory']}")

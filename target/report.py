@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from prestage.target.controller import Controller
+from prestage.target.hint_report import hint_report, scheduler_report
 from prestage.target.latency import percentiles
 from prestage.target.listener import Address
 from prestage.target.network import is_wildcard
@@ -28,6 +29,7 @@ def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str
         "reactors": [data_path.reactor_stats(n) for n in range(runtime.settings.reactors)],
         "placement": runtime.placement.report(runtime.load()),
         "tier": data_path.tier_stats(),
+        "hints": hint_report(runtime),
         "subsystems": [_subsystem(runtime, s) for s in runtime.subsystems.values()],
         "warnings": runtime.warnings,
     }
@@ -50,14 +52,19 @@ def _subsystem(runtime: Runtime, subsystem: Subsystem) -> dict[str, Any]:
         "allow_any_host": subsystem.allow_any_host,
         "hosts": sorted(subsystem.hosts),
         "max_namespaces": subsystem.max_namespaces,
+        "extension": _extension(subsystem),
         "namespaces": [_namespace(runtime, n) for n in subsystem.namespaces.values()],
         "controllers": [_controller(runtime, c) for c in subsystem.controllers.values()],
     }
 
 
+def _extension(subsystem: Subsystem) -> dict[str, Any] | None:
+    extension = subsystem.extension
+    return None if extension is None else {"nsid": extension.nsid, "uuid": str(extension.uuid)}
+
+
 def _namespace(runtime: Runtime, namespace: Namespace) -> dict[str, Any]:
     data_path = runtime.data_path
-    ranges = data_path.volume_dsm_ranges(namespace.volume)
     settings = namespace.settings
     return {
         "nsid": namespace.nsid,
@@ -73,18 +80,7 @@ def _namespace(runtime: Runtime, namespace: Namespace) -> dict[str, Any]:
         "counters": data_path.volume_stats(namespace.volume),
         "read_latency": percentiles(data_path.volume_latency(namespace.volume, writes=False)),
         "write_latency": percentiles(data_path.volume_latency(namespace.volume, writes=True)),
-        "dsm_ranges": [
-            {
-                "slba": r.slba,
-                "nlb": r.nlb,
-                "attributes": r.attributes,
-                "arrived_ns": r.arrived_ns,
-                "tenant": r.tenant,
-                "set": r.set,
-            }
-            for r in ranges
-            if r.nsid == namespace.nsid
-        ],
+        "scheduler": scheduler_report(data_path.volume_sched(namespace.volume)),
     }
 
 

@@ -11,15 +11,12 @@ from prestage.target.datapath import Cookies, DataPath
 from prestage.target.network import Network
 from prestage.target.placement import Placement
 from prestage.target.settings import TargetSettings
+from prestage.target.tenants import Tenants
 
 if TYPE_CHECKING:
     from prestage.target.controller import Controller
     from prestage.target.discovery import Discovery
     from prestage.target.subsystem import Subsystem
-
-OTHER_TENANTS = 0
-"""The tenant of hosts that came after the last number was given away."""
-MAX_TENANTS = 4096
 
 
 @dataclass(eq=False)
@@ -54,8 +51,7 @@ class Runtime:
     connections: dict[int, Connection] = field(default_factory=dict)
     all_closed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while there are no connections."""
-    tenants: dict[str, int] = field(default_factory=dict)
-    """By host NQN."""
+    tenants: Tenants = field(init=False)
     discovery: Discovery | None = None
     network: Network = field(default_factory=Network)
     placement: Placement = field(init=False)
@@ -69,6 +65,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self.placement = Placement.of(self.settings.reactors, self.settings.cpus)
+        self.tenants = Tenants(self.data_path, self.settings)
 
     def load(self) -> list[int]:
         """Return the number of connections of each reactor."""
@@ -82,14 +79,6 @@ class Runtime:
         """What somebody should know, in sentences."""
         namespaces = [n for s in self.subsystems.values() for n in s.namespaces.values()]
         return [*self.own_warnings, *(text for n in namespaces for text in n.warnings)]
-
-    def tenant(self, host_nqn: str) -> int:
-        """Return the small number of a host; it stays the same while the target runs."""
-        if host_nqn not in self.tenants:
-            if len(self.tenants) >= MAX_TENANTS:
-                return OTHER_TENANTS
-            self.tenants[host_nqn] = len(self.tenants) + 1
-        return self.tenants[host_nqn]
 
     def close(self, connection: Connection, *, after_output: bool = True) -> None:
         """Close a connection once; what hangs on it goes when its ClosedNotice comes."""

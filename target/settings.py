@@ -11,6 +11,9 @@ import msgspec
 
 DEFAULT_NQN = "nqn.2026-11.io.prestage:default"
 DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
+MAX_NSID = 1024
+MAX_TENANTS = 4096
+"""Hosts that have a number, and with it hints, of their own."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,6 +64,10 @@ class SubsystemSettings(Settings, frozen=True):
     """None: any host while `hosts` is empty."""
     namespaces: list[NamespaceSettings] = msgspec.field(default_factory=list)
     max_namespaces: int = 256
+    extension: bool = False
+    """Whether there is an extension namespace, beyond `max_namespaces`."""
+    extension_nsid: int = 0
+    """Its NSID; 0: 1024, the highest there is."""
 
 
 class TierSettings(Settings, frozen=True):
@@ -98,6 +105,66 @@ class TransportSettings(Settings, frozen=True):
     poll_us: int = 0
 
 
+class SchedulerSettings(Settings, frozen=True):
+    """The order in which each medium works (csrc/scheduler.h)."""
+
+    starvation_ms: float = 100.0
+    """What waited longer goes first."""
+    merge_bytes: int = 256 << 10
+    """Neighbouring reads go as one up to here; 0: never."""
+
+
+class TenantSettings(Settings, frozen=True):
+    """Budgets of one host that differ from those of every other; None: as the others'."""
+
+    host: str = ""
+    """Its NQN."""
+    sets: int | None = None
+    set_ranges: int | None = None
+    signatures: int | None = None
+    intents: int | None = None
+    intent_bytes: int | None = None
+    tier_percent: int | None = None
+    records_per_s: int | None = None
+
+
+class HintSettings(Settings, frozen=True):
+    """What hosts may say beside their commands: the extension (ext/SPECIFICATION.md)."""
+
+    enabled: bool = True
+    """False: as if there were no extension."""
+    sets: int = 1 << 18
+    """This and what follows, up to `records_per_s`, is of one host (by its NQN) at most."""
+    set_ranges: int = 1 << 20
+    signatures: int = 1 << 18
+    intents: int = 4096
+    """Pending at a time."""
+    intent_bytes: int = 4 << 30
+    """Of pending intents."""
+    tier_percent: int = 25
+    """Share of the tier that its hints bring in or keep, not read yet."""
+    records_per_s: int = 200_000
+    total_sets: int = 1 << 20
+    """This and what follows, up to `answer_pages`, is of all hosts together."""
+    total_set_ranges: int = 1 << 22
+    total_signatures: int = 1 << 20
+    total_intents: int = 1 << 16
+    answer_pages: int = 4096
+    """Mailboxes in use."""
+    max_set_ranges: int = 16384
+    """Of one set."""
+    max_ttl_s: float = 86400.0
+    """Of a set or signature."""
+    grace_s: float = 1.0
+    """What was brought in for an intent is kept this long past its deadline."""
+    follow_bytes: int = 1 << 20
+    """Brought in beyond a Read that says that what follows will be read (AF = 7)."""
+    ring_facts: int = 1 << 16
+    """Facts that wait for the model, a power of two; 0: nobody is told."""
+    tenants: list[TenantSettings] = msgspec.field(default_factory=list)
+    """Hosts whose budgets differ."""
+
+
 class TargetSettings(Settings, frozen=True):
     """Everything."""
 
@@ -106,6 +173,8 @@ class TargetSettings(Settings, frozen=True):
     tier: TierSettings = msgspec.field(default_factory=TierSettings)
     limits: LimitSettings = msgspec.field(default_factory=LimitSettings)
     transport: TransportSettings = msgspec.field(default_factory=TransportSettings)
+    scheduler: SchedulerSettings = msgspec.field(default_factory=SchedulerSettings)
+    hints: HintSettings = msgspec.field(default_factory=HintSettings)
     reactors: int = 1
     cpus: list[int] = msgspec.field(default_factory=list)
     """Reactor n is pinned to cpus[n]; empty: not pinned."""

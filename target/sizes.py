@@ -97,6 +97,18 @@ def parse_duration_us(value: str | int) -> int:
     return round(parse_duration_s(value) * 1_000_000)
 
 
+def parse_duration_ms(value: str | float) -> float:
+    """Return the duration in milliseconds; a bare number is milliseconds already.
+
+    Raises ValueError that says what was found and expected.
+    """
+    if not isinstance(value, str):
+        return parse_duration_s(value)
+    if value.strip().isascii() and value.strip().isdigit():
+        return parse_duration_s(int(value.strip()[:20]))
+    return round(parse_duration_s(value) * 1000, 6)
+
+
 def format_size(size_bytes: int) -> str:
     """Return a size for people: "4 GiB", "1.5 MiB", "17 B"."""
     for unit in ("E", "P", "T", "G", "M", "K"):

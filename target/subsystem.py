@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from prestage.target.datapath import MAX_NSID
 from prestage.target.errors import AlreadyExists, Exhausted, NotFound
+from prestage.target.extension import Extension, extension_of
 from prestage.target.nvme import MAX_CONTROLLER
-from prestage.target.settings import NamespaceSettings
+from prestage.target.settings import NamespaceSettings, SubsystemSettings
 
 if TYPE_CHECKING:
     from prestage.target.controller import Controller
@@ -65,12 +66,41 @@ class Subsystem:
     any_is_implied: bool = False
     """Any host may connect only because no list was given; the first listed host ends that."""
     namespaces: dict[int, Namespace] = field(default_factory=dict)
+    """Those with a volume, by NSID."""
+    extension: Extension | None = None
     controllers: dict[int, Controller] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: SubsystemSettings, serial: str, index: int) -> Subsystem:
+        """Return an NVM subsystem without namespaces but that of its extension."""
+        is_open = not settings.hosts if settings.allow_any_host is None else settings.allow_any_host
+        return cls(
+            settings.nqn,
+            serial=serial,
+            model=settings.model,
+            index=index,
+            max_namespaces=settings.max_namespaces,
+            hosts=set(settings.hosts),
+            allow_any_host=is_open,
+            any_is_implied=is_open and settings.allow_any_host is None,
+            extension=extension_of(settings, serial),
+        )
 
     @property
     def is_discovery(self) -> bool:
         """True for the discovery subsystem."""
         return self.kind is Kind.DISCOVERY
+
+    @property
+    def namespace_limit(self) -> int:
+        """Namespaces that there may be at most (MNAN)."""
+        return self.max_namespaces + (self.extension is not None)
+
+    @property
+    def nsids(self) -> list[int]:
+        """The active NSIDs, ascending, that of the extension namespace among them."""
+        own = [self.extension.nsid] if self.extension is not None else []
+        return sorted([*self.namespaces, *own])
 
     def allows(self, host_nqn: str) -> bool:
         """Return whether the host may connect."""
@@ -88,9 +118,10 @@ class Subsystem:
         """Return `wanted`, or the lowest free NSID for 0. Raises AlreadyExists, Exhausted."""
         if len(self.namespaces) >= self.max_namespaces:
             raise Exhausted("no more namespaces", self.nqn, f"at most {self.max_namespaces}")
-        if wanted in self.namespaces:
+        taken = self.nsids
+        if wanted in taken:
             raise AlreadyExists("the namespace exists", f"{self.nqn} namespace {wanted}")
-        return wanted or next(n for n in range(1, MAX_NSID + 1) if n not in self.namespaces)
+        return wanted or next(n for n in range(1, MAX_NSID + 1) if n not in taken)
 
     def free_cntlid(self) -> int | None:
         """Return the lowest free controller identifier, or None when all are taken."""

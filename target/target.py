@@ -24,6 +24,8 @@ from prestage.target.errors import (
     NotFound,
     TargetError,
 )
+from prestage.target.extension import data_path_capability
+from prestage.target.hint_report import hint_report
 from prestage.target.identity import Identity, lock_directory
 from prestage.target.listener import Address, Listener
 from prestage.target.network import Network, is_wildcard
@@ -121,6 +123,8 @@ class Target:
         )
         self._connections = Connections(runtime)
         runtime.data_path.start(self._connections.receive)
+        runtime.data_path.set_capability(data_path_capability(self.settings))
+        runtime.tenants.start()
         for subsystem in self.settings.subsystems:
             await self._add_subsystem(subsystem)
         await identity.save()
@@ -216,6 +220,10 @@ class Target:
         refused = self._connections.refused if self._connections else 0
         return report(self._running, self.listeners, refused)
 
+    def hints(self, host: str | None = None) -> dict[str, Any]:
+        """Return what the hints of all hosts, or of one, came to. Raises NotFound."""
+        return hint_report(self._running, host)
+
     # ---- subsystems ----
 
     async def add_subsystem(self, settings: SubsystemSettings) -> None:
@@ -234,23 +242,18 @@ class Target:
         runtime, identity = self._running, self._identity
         assert identity is not None, "a running target has loaded its identity"
         check_subsystem(settings)
+        if settings.extension and not self.settings.hints.enabled:
+            raise Invalid("extension is on", settings.nqn, "hints.enabled to be on as well")
         if settings.nqn in runtime.subsystems:
             raise AlreadyExists("the subsystem exists", settings.nqn)
         taken = {s.index for s in runtime.subsystems.values() if not s.is_discovery}
         index = next((n for n in range(MAX_SUBSYSTEMS) if n not in taken), None)
         if index is None:
             raise Exhausted("no more subsystems", settings.nqn, f"at most {MAX_SUBSYSTEMS}")
-        is_open = not settings.hosts if settings.allow_any_host is None else settings.allow_any_host
-        subsystem = Subsystem(
-            settings.nqn,
-            serial=settings.serial or identity.serial(settings.nqn),
-            model=settings.model,
-            index=index,
-            max_namespaces=settings.max_namespaces,
-            hosts=set(settings.hosts),
-            allow_any_host=is_open,
-            any_is_implied=is_open and settings.allow_any_host is None,
-        )
+        serial = settings.serial or identity.serial(settings.nqn)
+        subsystem = Subsystem.of(settings, serial, index)
+        if subsystem.extension is not None:
+            runtime.data_path.map_extension(index, subsystem.extension.nsid)
         try:
             for namespace in settings.namespaces:
                 opened = await open_namespace(runtime, identity, subsystem, namespace)
@@ -267,6 +270,11 @@ class Target:
         for opened in list(subsystem.namespaces.values()):
             await unmap(runtime, subsystem, opened)
             await close_volume(runtime, opened, abandon=True)
+        await self._unmap_extension(subsystem)
+
+    async def _unmap_extension(self, subsystem: Subsystem) -> None:
+        if subsystem.extension is not None:
+            await unmap(self._running, subsystem, subsystem.extension)
 
     async def remove_subsystem(self, nqn: str) -> None:
         """Disconnect its hosts, flush and close its namespaces.
@@ -288,6 +296,7 @@ class Target:
                 self._running.subsystems[nqn] = subsystem
                 self._discovery_changed()
                 raise
+            await self._unmap_extension(subsystem)
 
     # ---- namespaces ----
 

@@ -7,7 +7,6 @@ target is not repeated here.
 from __future__ import annotations
 
 import asyncio
-import errno
 import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -16,14 +15,15 @@ from typing import Any, Self, TypeVar
 
 import looptime  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
+from fake_hints import FakeHints
 from fake_network import FakeNetwork
 
 from prestage.target.datapath import (
     ClosedNotice,
     CommandNotice,
     DoneNotice,
-    DsmRange,
     Notice,
+    Numbers,
     QueueConfig,
     VolumeConfig,
     VolumeLimits,
@@ -59,15 +59,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 @dataclass
-class Volume:
-    config: VolumeConfig
-    size: int
-    stats: dict[str, int] = field(default_factory=dict)
-    ranges: list[DsmRange] = field(default_factory=list)
-    open: bool = True
-
-
-@dataclass
 class Answered:
     status: int
     dw0: int
@@ -84,11 +75,19 @@ class Answered:
         return int.from_bytes(self.data[offset : offset + size], "little")
 
 
-class FakeDataPath:
+@dataclass
+class Volume:
+    config: VolumeConfig
+    size: int
+    stats: dict[str, int] = field(default_factory=dict)
+    open: bool = True
+
+
+class FakeDataPath(FakeHints):
     """Records orders, and answers them at once unless told to hold them."""
 
     def __init__(self) -> None:
-        self.receive: Callable[[Notice], None] = lambda _: None
+        super().__init__()
         self.started = self.stopped = False
         self.bound: dict[int, QueueConfig] = {}
         self.enabled: dict[int, bool] = {}
@@ -114,6 +113,8 @@ class FakeDataPath:
         self.live = 0
         self.adopted: list[tuple[int, int]] = []
         self.warnings = 0
+        self.extensions: dict[int, int] = {}
+        """NSID of the extension namespace by subsystem."""
 
     def _later(self, notice: Notice) -> None:
         asyncio.get_running_loop().call_soon(lambda: self.receive(notice))
@@ -230,15 +231,23 @@ class FakeDataPath:
         self._check_open(volume)
         return np.zeros(192, np.uint64)
 
-    def volume_dsm_ranges(self, volume: int) -> list[DsmRange]:
-        return list(self.volumes[volume].ranges)
+    def volume_sched(self, volume: int) -> Numbers:
+        self._check_open(volume)
+        return {"waiting": [1, 0, 2, 0], "in_flight": [3, 0, 0, 0], "window": 8, "dated_met": 5}
 
     def map(self, subsystem: int, nsid: int, volume: int) -> None:
         assert (subsystem, nsid) not in self.maps
         self.maps[subsystem, nsid] = volume
 
+    def map_extension(self, subsystem: int, nsid: int) -> None:
+        assert (subsystem, nsid) not in self.maps
+        assert subsystem not in self.extensions
+        self.extensions[subsystem] = nsid
+
     def unmap(self, subsystem: int, nsid: int, cookie: int) -> None:
-        if self.maps.pop((subsystem, nsid), None) is None:
+        if self.extensions.get(subsystem) == nsid:
+            del self.extensions[subsystem]
+        elif self.maps.pop((subsystem, nsid), None) is None:
             raise DataPathError("No such file or directory", "unmap")
         self._order("unmap", nsid, cookie)
 
@@ -250,9 +259,6 @@ class FakeDataPath:
 
     def tier_stats(self) -> dict[str, int]:
         return {"read_hits": 0}
-
-
-ENOSPC = errno.ENOSPC
 
 
 def put(entry: bytearray, offset: int, size: int, value: int) -> None:
@@ -392,6 +398,7 @@ class Host:
         rae: int = 0,
         nsid: int = 0xFFFFFFFF,
         lsp: int = 0,
+        uuid_index: int = 0,
     ) -> Answered:
         dwords = size // 4 - 1
         return self.do(
@@ -403,6 +410,7 @@ class Host:
                 cdw11=dwords >> 16,
                 cdw12=offset & 0xFFFFFFFF,
                 cdw13=offset >> 32,
+                cdw14=uuid_index,
             )
         )
 

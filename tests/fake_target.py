@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prestage.target.errors import AlreadyExists, Invalid, NotFound
+from prestage.target.extension import Extension, extension_of
 from prestage.target.settings import (
     ListenerSettings,
     NamespaceSettings,
@@ -51,6 +52,7 @@ class FakeSubsystem:
     hosts: set[str]
     allow_any_host: bool
     max_namespaces: int
+    extension: Extension | None = None
     namespaces: dict[int, FakeNamespace] = field(default_factory=dict)
     controllers: dict[int, FakeController] = field(default_factory=dict)
 
@@ -78,6 +80,8 @@ class FakeTarget:
         self.hold_start: asyncio.Event | None = None
         self.hold_stop: asyncio.Event | None = None
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
+        self.tenants: list[dict[str, Any]] = []
+        """What is told of the hints of each host."""
         self.running = False
 
     async def start(self) -> None:
@@ -121,6 +125,7 @@ class FakeTarget:
             set(settings.hosts),
             not settings.hosts if allow_any is None else allow_any,
             settings.max_namespaces,
+            extension_of(settings, settings.serial),
         )
         for namespace in settings.namespaces:
             await self.add_namespace(settings.nqn, namespace)
@@ -188,15 +193,24 @@ class FakeTarget:
             {n: FakeConnection(n) for n in range(1, queues + 1)},
         )
 
+    def hints(self, host: str | None = None) -> dict[str, Any]:
+        tenants = [one for one in self.tenants if host in (None, one["host_nqn"])]
+        if host is not None and not tenants:
+            raise NotFound("the host has not connected since the start", host)
+        return {"enabled": True, "batches": 3, "tenants": tenants}
+
     def stats(self) -> dict[str, Any]:
         return {
             "uptime_s": 12.5,
+            "connections": 0,
             "core": {"commands": 5, "bytes_in": 4096},
             "reactors": [{"busy_ns": 1000, "commands": 7}] * self.settings.reactors,
             "subsystems": [
                 {"nqn": nqn, "namespaces": [self._space(nqn, n) for n in one.namespaces.values()]}
                 for nqn, one in self.by_nqn.items()
             ],
+            "tier": {"read_hits": 0},
+            "hints": self.hints(),
             "warnings": self.warnings,
         }
 
@@ -206,5 +220,6 @@ class FakeTarget:
             "nsid": namespace.nsid,
             "path": namespace.settings.path,
             "media": namespace.settings.media,
+            "scheduler": {"window": 1, "classes": {"demand": {"waiting": 0, "in_flight": 0}}},
             "counters": dict.fromkeys(names, 0) | self.counters.get((nqn, namespace.nsid), {}),
         }

@@ -14,6 +14,7 @@ from fake_target import FakeReport, FakeTarget
 from prestage import testing
 from prestage.target.errors import Invalid, TargetError
 from prestage.target.flags import parse_namespace
+from prestage.target.rpc import view
 from prestage.target.rpc.client import CallFailed
 from prestage.target.settings import DEFAULT_NQN, NamespaceSettings
 
@@ -49,11 +50,13 @@ def test_namespaces_are_sizes_paths_or_settings(tmp_path: Path) -> None:
         nqn="nqn.2026-11.com.example:x",
         hosts=["nqn.2026-11.com.example:h"],
         dram="32M",
+        extension=True,
     )
     with testing.in_thread(target):
         assert [one.settings.media for one in target.namespaces] == ["ram", "ram", "file"]
         assert target.nqn == "nqn.2026-11.com.example:x"
         assert target.settings.tier.size == 32 << 20
+        assert view.subsystems(target.target)[0].extension_nsid == 1024
 
 
 def test_wrong_arguments_are_named_and_leave_no_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,9 @@ MS = 1_000_000
 SECOND = 1000 * MS
 DONE, WAIT, ERROR = 0, 1, 2
 READ, WRITE, SYNC = 1, 2, 3
+DEMAND, DATED, SPECULATIVE = 0, 1, 2
+WARM, STARTED, COMING, NO_ROOM, BUSY, INVALID = range(6)
+TENANT = 7
 WHOLE = 2**64 - 1
 NEVER = 2**64 - 1
 EIO, ENOSPC = 5, 28
@@ -31,7 +34,36 @@ class Action:
     frame: int
     frame_offset: int
     ticket: int
-    demand: int
+    deadline_ns: int
+    cookie: int
+    urgency: int
+    priority: int
+    tenant: int
+
+
+def access(
+    urgency: int = DEMAND,
+    *,
+    tenant: int = TENANT,
+    deadline_ns: int = NEVER,
+    cookie: int = 0,
+    keep_until_ns: int = 0,
+    priority: int = 0,
+    once: bool = False,
+) -> Any:
+    """Return a struct ps_tier_access."""
+    return ffi.new(
+        "struct ps_tier_access *",
+        {
+            "deadline_ns": deadline_ns,
+            "cookie": cookie,
+            "keep_until_ns": keep_until_ns,
+            "tenant": tenant,
+            "urgency": urgency,
+            "priority": priority,
+            "once": once,
+        },
+    )
 
 
 def waiter() -> Waiter:
@@ -58,6 +90,7 @@ class Tier:
             "extent_count": frames,
             "dirty_limit": max(1, frames // 2 - 1),
             "volume_count": 4,
+            "tenant_count": 8,
             "unsynced_age_ns": 10 * SECOND,
             "writeback_age_ns": SECOND,
             "retry_ns": 10 * MS,
@@ -98,14 +131,15 @@ class Tier:
         length: int = UNIT,
         who: Waiter = ffi.NULL,
         *,
-        once: bool = False,
         volume: int = 0,
+        urgency: int = DEMAND,
+        **how: Any,
     ) -> tuple[int, int]:
-        """Return the result and the frame, pinned when DONE."""
+        """Return the result and the frame, pinned when DONE; `how`: see access()."""
         frame = ffi.new("uint32_t *")
         self.waiters.append(who)
         result = lib.ps_tier_read(
-            self.tier, self.now_ns, volume, offset, length, 7, once, who, frame
+            self.tier, self.now_ns, volume, offset, length, access(urgency, **how), who, frame
         )
         self.check()
         return result, frame[0]
@@ -123,10 +157,10 @@ class Tier:
         self.release(frame)
         return data
 
-    def touch(self, offset: int, *, once: bool = False) -> None:
+    def touch(self, offset: int, **how: Any) -> None:
         """Read one unit to the end, once, and let go."""
         who = waiter()
-        while (found := self.read(offset, UNIT, who, once=once))[0] == WAIT:
+        while (found := self.read(offset, UNIT, who, **how))[0] == WAIT:
             self.run()
             self.woken()
         assert found[0] == DONE
@@ -142,13 +176,20 @@ class Tier:
         return result, frame[0]
 
     def publish(
-        self, offset: int, length: int, frame: int, who: Waiter | None = None, *, volume: int = 0
+        self,
+        offset: int,
+        length: int,
+        frame: int,
+        who: Waiter | None = None,
+        *,
+        volume: int = 0,
+        tenant: int = TENANT,
     ) -> int:
         """Publish what stands in the fresh frame."""
         who = who or waiter()
         self.waiters.append(who)
         result: int = lib.ps_tier_publish(
-            self.tier, self.now_ns, volume, offset, length, 7, frame, who
+            self.tier, self.now_ns, volume, offset, length, tenant, frame, who
         )
         self.check()
         return result
@@ -160,13 +201,14 @@ class Tier:
         start += offset % SLOT
         ffi.buffer(self.memory)[start : start + len(data)] = data
 
-    def write(self, offset: int, data: bytes, *, volume: int = 0) -> None:
+    def write(self, offset: int, data: bytes, *, volume: int = 0, tenant: int = TENANT) -> None:
         """Write to the end, through fills."""
         result, frame = self.fresh()
         assert result == DONE
         self.put(frame, offset, data)
         who = waiter()
-        while (result := self.publish(offset, len(data), frame, who, volume=volume)) == WAIT:
+        where = {"volume": volume, "tenant": tenant}
+        while (result := self.publish(offset, len(data), frame, who, **where)) == WAIT:
             self.run()
         assert result == DONE
 
@@ -174,7 +216,7 @@ class Tier:
         """Return the result of ps_tier_zero."""
         who = who or waiter()
         self.waiters.append(who)
-        result: int = lib.ps_tier_zero(self.tier, self.now_ns, 0, offset, length, 7, who)
+        result: int = lib.ps_tier_zero(self.tier, self.now_ns, 0, offset, length, TENANT, who)
         self.check()
         return result
 
@@ -193,13 +235,33 @@ class Tier:
         self.check()
         return result
 
-    def hydrate(self, offset: int, length: int = UNIT, value_class: int = 0) -> bool:
-        """Return the result of ps_tier_hydrate."""
-        result: bool = lib.ps_tier_hydrate(
-            self.tier, self.now_ns, 0, offset, length, 7, value_class
+    def hydrate(
+        self,
+        offset: int,
+        length: int = UNIT,
+        urgency: int = SPECULATIVE,
+        *,
+        volume: int = 0,
+        **how: Any,
+    ) -> int:
+        """Return the result of ps_tier_hydrate; `how`: see access()."""
+        result: int = lib.ps_tier_hydrate(
+            self.tier, self.now_ns, volume, offset, length, access(urgency, **how)
         )
         self.check()
         return result
+
+    def prestage(self, offset: int, length: int = UNIT, urgency: int = DATED, **how: Any) -> int:
+        """Hydrate, and do all the media work there is; return the result of ps_tier_hydrate."""
+        result = self.hydrate(offset, length, urgency, **how)
+        self.run()
+        return result
+
+    def keep(self, offset: int, length: int, until_ns: int, *, tenant: int = TENANT) -> int:
+        """Return how many bytes ps_tier_keep kept."""
+        kept: int = lib.ps_tier_keep(self.tier, self.now_ns, 0, offset, length, tenant, until_ns)
+        self.check()
+        return kept
 
     def release(self, frame: int) -> None:
         """Let go of a pin or a fresh frame."""
@@ -228,7 +290,11 @@ class Tier:
             found.frame,
             found.frame_offset,
             found.ticket,
-            found.demand,
+            found.deadline_ns,
+            found.cookie,
+            found.urgency,
+            found.priority,
+            found.tenant,
         )
 
     def actions(self) -> list[Action]:
@@ -263,6 +329,15 @@ class Tier:
             assert len(ended) < 10_000
         return ended
 
+    def promotions(self) -> list[tuple[int, int, int]]:
+        """Return (ticket, urgency, deadline_ns) of each promotion there is, in order."""
+        found = ffi.new("struct ps_tier_promotion *")
+        promoted = []
+        while lib.ps_tier_next_promotion(self.tier, found):
+            promoted.append((found.ticket, found.urgency, found.deadline_ns))
+        self.check()
+        return promoted
+
     def woken(self) -> list[Waiter]:
         """Return the waiters that were woken, in order."""
         found = []
@@ -287,10 +362,21 @@ class Tier:
         lib.ps_tier_get_stats(self.tier, stats)
         return stats
 
+    def tenant(self, tenant: int = TENANT) -> Any:
+        """What is counted for a tenant."""
+        stats = ffi.new("struct ps_tier_tenant *")
+        lib.ps_tier_get_tenant(self.tier, tenant, stats)
+        return stats
+
+    def residency(self, offset: int, length: int = SLOT, *, volume: int = 0) -> tuple[int, int]:
+        """Return how many bytes of the range are warm, and how many are coming."""
+        warm, coming = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.ps_tier_residency(self.tier, volume, offset, length, warm, coming)
+        return warm[0], coming[0]
+
     def resident(self, offset: int, length: int = SLOT, *, volume: int = 0) -> int:
-        """Return how many units of the range are valid."""
-        found: int = lib.ps_tier_residency(self.tier, volume, offset, length, ffi.NULL)
-        return found
+        """Return how many bytes of the range are warm."""
+        return self.residency(offset, length, volume=volume)[0]
 
     def unflushed(self, volume: int = 0) -> int:
         """Return the bytes of the volume that are not durable."""

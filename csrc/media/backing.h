@@ -54,7 +54,6 @@ void ps_backing_probe_device(struct ps_backing *backing);
 uint32_t ps_backing_device_block(int fd);
 
 /* Runs an operation to its end in this thread. 0 or an errno. */
-int ps_blocking_run(const struct ps_backing_file *file, uint32_t op, uint8_t *buffer,
-                    uint64_t offset, uint32_t length);
+int ps_blocking_run(const struct ps_backing_file *file, const struct ps_media_request *request);
 
 #endif

@@ -4,22 +4,29 @@
 #include <linux/falloc.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "backing.h"
 
 #define RETRIES 64 /* of EINTR and EAGAIN, and of transfers without progress */
 
-static int transfer(const struct ps_backing_file *file, bool reading, uint8_t *buffer,
-                    uint64_t offset, uint32_t length) {
-  assert(file != NULL && buffer != NULL);
+static ssize_t move_some(int fd, const struct ps_media_request *request, uint32_t progress) {
+  struct ps_memory memory = ps_memory_at(request, progress);
+  off_t where = (off_t)(request->offset + progress);
+  if (!ps_op_is_read(request->op)) return pwrite(fd, memory.piece, memory.length, where);
+  if (memory.parts == NULL) return pread(fd, memory.piece, memory.length, where);
+  return preadv(fd, memory.parts, (int)memory.part_count, where);
+}
+
+static int transfer(const struct ps_backing_file *file, const struct ps_media_request *request) {
+  assert(file != NULL && request != NULL);
+  assert(ps_is_in_parts(request) || request->buffer != NULL);
+  bool reading = ps_op_is_read(request->op);
   uint32_t progress = 0;
   int retries = 0;
-  while (progress < length) {
-    uint8_t *at = buffer + progress;
-    off_t where = (off_t)(offset + progress);
-    ssize_t got = reading ? pread(file->fd, at, length - progress, where)
-                          : pwrite(file->fd, at, length - progress, where);
+  while (progress < request->length) {
+    ssize_t got = move_some(file->fd, request, progress);
     if (got < 0) {
       if ((errno != EINTR && errno != EAGAIN) || ++retries > RETRIES) return errno;
       continue;
@@ -37,7 +44,11 @@ static int write_zeros(const struct ps_backing_file *file, uint64_t offset, uint
   assert(file != NULL);
   while (length > 0) {
     uint32_t part = length < sizeof zeros ? length : (uint32_t)sizeof zeros;
-    int error = transfer(file, false, (uint8_t *)(uintptr_t)zeros, offset, part);
+    struct ps_media_request request = {.op = PS_MEDIA_WRITE,
+                                       .length = part,
+                                       .offset = offset,
+                                       .buffer = (uint8_t *)(uintptr_t)zeros};
+    int error = transfer(file, &request);
     if (error != 0) return error;
     offset += part;
     length -= part;
@@ -96,22 +107,20 @@ static int sync_data(const struct ps_backing_file *file) {
   return result == 0 ? 0 : errno;
 }
 
-int ps_blocking_run(const struct ps_backing_file *file, uint32_t op, uint8_t *buffer,
-                    uint64_t offset, uint32_t length) {
+int ps_blocking_run(const struct ps_backing_file *file, const struct ps_media_request *request) {
   assert(file != NULL && file->fd >= 0);
-  assert(file->block_size >= 512);
-  switch (op) {
+  assert(request != NULL && file->block_size >= 512);
+  switch (request->op) {
     case PS_MEDIA_READ:
     case PS_MEDIA_PREFETCH:
-      return transfer(file, true, buffer, offset, length);
     case PS_MEDIA_WRITE:
-      return transfer(file, false, buffer, offset, length);
+      return transfer(file, request);
     case PS_MEDIA_SYNC:
       return sync_data(file);
     case PS_MEDIA_DISCARD:
-      return discard(file, offset, length);
+      return discard(file, request->offset, request->length);
     case PS_MEDIA_ZERO:
-      return zero(file, offset, length);
+      return zero(file, request->offset, request->length);
     default:
       return EINVAL;
   }

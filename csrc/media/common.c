@@ -5,6 +5,22 @@
 
 #include "internal.h"
 
+/* Whether the parts make up the range. Their addresses are the caller's promise, as a buffer's is.
+ */
+static bool check_parts(const struct ps_media_request *request, uint32_t block_size) {
+  assert(request != NULL && block_size != 0);
+  if (!ps_is_in_parts(request)) return true;
+  if (!ps_op_is_read(request->op) || request->parts == NULL) return false;
+  if (request->part_count > PS_MEDIA_PARTS) return false;
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < request->part_count; i++) {
+    size_t length = request->parts[i].iov_len;
+    if (length == 0 || length % block_size != 0 || length > request->length) return false;
+    sum += length;
+  }
+  return sum == request->length;
+}
+
 int ps_request_check(const struct ps_media_request *request, uint64_t size, uint32_t block_size) {
   assert(request != NULL);
   assert(block_size != 0);
@@ -13,7 +29,27 @@ int ps_request_check(const struct ps_media_request *request, uint64_t size, uint
   if (request->length == 0 || request->length % block_size != 0) return EINVAL;
   if (request->offset % block_size != 0) return EINVAL;
   if (request->offset > size || request->length > size - request->offset) return EINVAL;
-  return 0;
+  return check_parts(request, block_size) ? 0 : EINVAL;
+}
+
+struct ps_memory ps_memory_at(const struct ps_media_request *request, uint32_t at) {
+  assert(request != NULL && at < request->length);
+  uint32_t rest = request->length - at;
+  if (!ps_is_in_parts(request))
+    return (struct ps_memory){.piece = request->buffer + at, .length = rest};
+  uint32_t index = 0;
+  size_t inside = at;
+  while (inside >= request->parts[index].iov_len) {
+    inside -= request->parts[index++].iov_len;
+    assert(index < request->part_count);
+  }
+  const struct iovec *part = &request->parts[index];
+  if (inside == 0) {
+    return (struct ps_memory){
+        .parts = part, .part_count = request->part_count - index, .length = rest};
+  }
+  return (struct ps_memory){.piece = (uint8_t *)part->iov_base + inside,
+                            .length = (uint32_t)(part->iov_len - inside)};
 }
 
 uint64_t ps_monotonic_ns(void) {

@@ -71,8 +71,23 @@ static inline bool ps_op_is_write(uint32_t op) {
   return op == PS_MEDIA_WRITE || op == PS_MEDIA_DISCARD || op == PS_MEDIA_ZERO;
 }
 
-/* 0, or EINVAL for an unknown operation and for a range that is empty, misaligned or outside of
- * `size`. A SYNC has no range. */
+/* Whether the memory of the request is in parts. */
+static inline bool ps_is_in_parts(const struct ps_media_request *request) {
+  return request->part_count > 0;
+}
+
+/* The memory of a request from byte `at` on: all of it, as one piece or as whole parts in the
+ * caller's list; or, within a part, the rest of that part alone. */
+struct ps_memory {
+  const struct iovec *parts; /* NULL: one piece */
+  uint32_t part_count;
+  uint8_t *piece;
+  uint32_t length; /* bytes, of either */
+};
+struct ps_memory ps_memory_at(const struct ps_media_request *request, uint32_t at);
+
+/* 0, or EINVAL for an unknown operation, for a range that is empty, misaligned or outside of
+ * `size`, and for parts that do not make up the range or belong to no read. A SYNC has no range. */
 int ps_request_check(const struct ps_media_request *request, uint64_t size, uint32_t block_size);
 
 /* ---- time, randomness, descriptors ---- */

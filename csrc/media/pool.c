@@ -43,12 +43,13 @@ static void release(struct ps_pool *pool) {
  * the system call of an abandoned pool: its memory may be gone. */
 static void run_one(struct ps_pool *pool, struct ps_media_request *request) {
   assert(pool != NULL && request != NULL);
-  uint32_t op = request->op;
-  uint32_t length = request->length;
-  uint64_t offset = request->offset;
-  uint8_t *buffer = request->buffer;
+  struct ps_media_request copy = *request;
+  struct iovec parts[PS_MEDIA_PARTS];
+  assert(copy.part_count <= PS_MEDIA_PARTS);
+  for (uint32_t i = 0; i < copy.part_count; i++) parts[i] = request->parts[i];
+  copy.parts = parts;
   pthread_mutex_unlock(&pool->lock);
-  int error = ps_blocking_run(&pool->file, op, buffer, offset, length);
+  int error = ps_blocking_run(&pool->file, &copy);
   pthread_mutex_lock(&pool->lock);
   if (pool->abandoned) return;
   request->error = error;

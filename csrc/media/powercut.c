@@ -325,6 +325,18 @@ static void kick(struct ps_media *media) {
   ps_shim_kick(media);
 }
 
+/* What is not below yet, over what was read from there. */
+static void overlay(struct powercut_media *cut, const struct ps_media_request *request) {
+  uint64_t offset = request->offset;
+  if (!ps_is_in_parts(request))
+    ps_cutlog_overlay(&cut->log, offset, request->length, request->buffer);
+  for (uint32_t i = 0; i < request->part_count; i++) {
+    const struct iovec *part = &request->parts[i];
+    ps_cutlog_overlay(&cut->log, offset, (uint32_t)part->iov_len, part->iov_base);
+    offset += part->iov_len;
+  }
+}
+
 static void land(struct powercut_media *cut, struct ps_shim_entry *entry, bool is_cut) {
   struct ps_media_request *request = entry->outer;
   int error = entry->below.error;
@@ -340,9 +352,7 @@ static void land(struct powercut_media *cut, struct ps_shim_entry *entry, bool i
   assert(*count > 0);
   --*count;
   if (cut->closing) return;
-  if (error == 0 && ps_op_is_read(op)) {
-    ps_cutlog_overlay(&cut->log, request->offset, request->length, request->buffer);
-  }
+  if (error == 0 && ps_op_is_read(op)) overlay(cut, request);
   ps_shim_end(&cut->shim, request, is_cut ? EIO : error);
 }
 

@@ -68,13 +68,22 @@ static void zero(struct ram_media *ram, uint64_t offset, uint64_t length) {
   }
 }
 
+static void read_bytes(const struct ram_media *ram, const struct ps_media_request *request) {
+  const uint8_t *from = ram->memory + request->offset;
+  if (!ps_is_in_parts(request)) memcpy(request->buffer, from, request->length);
+  for (uint32_t i = 0; i < request->part_count; i++) {
+    memcpy(request->parts[i].iov_base, from, request->parts[i].iov_len);
+    from += request->parts[i].iov_len;
+  }
+}
+
 static int run(struct ram_media *ram, const struct ps_media_request *request) {
   int error = ps_request_check(request, ram->size, BLOCK_SIZE);
   if (error != 0) return error;
   switch (request->op) {
     case PS_MEDIA_READ:
     case PS_MEDIA_PREFETCH:
-      memcpy(request->buffer, ram->memory + request->offset, request->length);
+      read_bytes(ram, request);
       break;
     case PS_MEDIA_WRITE:
       memcpy(ram->memory + request->offset, request->buffer, request->length);

@@ -102,15 +102,20 @@ void ps_shim_give_back(struct ps_shim *shim, struct ps_shim_entry *entry) {
   shim->free = entry;
 }
 
-static void send_entry(struct ps_shim *shim, struct ps_shim_entry *entry, uint32_t op,
-                       uint8_t *buffer, uint64_t offset, uint32_t length) {
-  struct ps_media_request *below = &entry->below;
-  below->op = op;
-  below->buffer = buffer;
-  below->offset = offset;
-  below->length = length;
-  below->error = 0;
-  ps_media_submit(shim->base.below, below);
+/* The parts of `outer` as far as its first `length` bytes reach. */
+static void cut_parts(struct ps_shim_entry *entry, const struct ps_media_request *outer,
+                      uint32_t length) {
+  assert(length < outer->length);
+  size_t left = length;
+  uint32_t count = 0;
+  for (; count < outer->part_count && count < PS_MEDIA_PARTS && left > 0; count++) {
+    struct iovec part = outer->parts[count];
+    if (part.iov_len > left) part.iov_len = left;
+    entry->parts[count] = part;
+    left -= part.iov_len;
+  }
+  entry->below.parts = entry->parts;
+  entry->below.part_count = count;
 }
 
 void ps_shim_pass(struct ps_shim *shim, struct ps_media_request *outer, uint32_t length) {
@@ -122,7 +127,16 @@ void ps_shim_pass(struct ps_shim *shim, struct ps_media_request *outer, uint32_t
     return;
   }
   entry->outer = outer;
-  send_entry(shim, entry, outer->op, outer->buffer, outer->offset, length);
+  struct ps_media_request *below = &entry->below;
+  below->op = outer->op;
+  below->buffer = outer->buffer;
+  below->offset = outer->offset;
+  below->length = length;
+  below->parts = outer->parts;
+  below->part_count = outer->part_count;
+  if (ps_is_in_parts(outer) && length < outer->length) cut_parts(entry, outer, length);
+  below->error = 0;
+  ps_media_submit(shim->base.below, below);
 }
 
 bool ps_shim_send(struct ps_shim *shim, uint32_t op, uint8_t *buffer, uint64_t offset,
@@ -132,7 +146,15 @@ bool ps_shim_send(struct ps_shim *shim, uint32_t op, uint8_t *buffer, uint64_t o
   if (entry == NULL) return false;
   entry->outer = NULL;
   entry->index = index;
-  send_entry(shim, entry, op, buffer, offset, length);
+  struct ps_media_request *below = &entry->below;
+  below->op = op;
+  below->buffer = buffer;
+  below->offset = offset;
+  below->length = length;
+  below->parts = NULL;
+  below->part_count = 0;
+  below->error = 0;
+  ps_media_submit(shim->base.below, below);
   return true;
 }
 

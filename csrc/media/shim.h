@@ -15,7 +15,8 @@ struct ps_shim_entry {
   struct ps_media_request *outer; /* the caller's; NULL: the wrapper's own, see `index` */
   struct ps_shim *shim;
   struct ps_shim_entry *next_free;
-  uint64_t index; /* the wrapper's own */
+  uint64_t index;                     /* the wrapper's own */
+  struct iovec parts[PS_MEDIA_PARTS]; /* of a request that is passed on in part */
 };
 
 struct ps_shim {
@@ -42,7 +43,7 @@ void ps_shim_close(struct ps_shim *shim, bool abandon);
 /* Undoes ps_shim_open when a wrapper cannot be finished; `below` stays the caller's. */
 void ps_shim_abort(struct ps_shim *shim);
 
-/* Hands `outer` to the medium below, its first `length` bytes at least. It ends with EAGAIN when
+/* Hands `outer` to the medium below, or only its first `length` bytes. It ends with EAGAIN when
  * more requests are under way than the queue depth allows. */
 void ps_shim_pass(struct ps_shim *shim, struct ps_media_request *outer, uint32_t length);
 /* A request of the wrapper's own. False when there is no entry left. */

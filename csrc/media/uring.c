@@ -63,6 +63,20 @@ static bool may_retry(struct ps_media_request *request) {
   return (request->state >> 32) <= RETRIES;
 }
 
+/* The kernel takes the list of parts with the entry (IORING_FEAT_SUBMIT_STABLE, Linux 5.5). */
+static void prepare_transfer(struct io_uring_sqe *entry, int fd,
+                             const struct ps_media_request *request) {
+  uint32_t done = progress_of(request);
+  struct ps_memory memory = ps_memory_at(request, done);
+  uint64_t offset = request->offset + done;
+  if (request->op == PS_MEDIA_WRITE)
+    io_uring_prep_write(entry, fd, memory.piece, memory.length, offset);
+  else if (memory.parts == NULL)
+    io_uring_prep_read(entry, fd, memory.piece, memory.length, offset);
+  else
+    io_uring_prep_readv(entry, fd, memory.parts, memory.part_count, offset);
+}
+
 /* Prepares the rest of the request; it ends with EAGAIN should the ring have no room.
  * The file is not registered with the ring: the kernel takes a ring down some time after it was
  * closed, and a registered file would stay open, and its device claimed, until then. */
@@ -74,23 +88,18 @@ static void issue(struct ps_uring *uring, struct ps_media_request *request) {
     ps_list_push(&uring->ended, request);
     return;
   }
-  uint32_t done = progress_of(request);
-  uint32_t rest = request->length - done;
-  uint64_t offset = request->offset + done;
   int fd = uring->file.fd;
   switch (request->op) {
-    case PS_MEDIA_WRITE:
-      io_uring_prep_write(entry, fd, request->buffer + done, rest, offset);
-      break;
     case PS_MEDIA_SYNC:
       io_uring_prep_fsync(entry, fd, IORING_FSYNC_DATASYNC);
       break;
     case PS_MEDIA_DISCARD:
     case PS_MEDIA_ZERO:
-      io_uring_prep_fallocate(entry, fd, PS_MAKE_HOLE, (off_t)offset, (off_t)rest);
+      io_uring_prep_fallocate(entry, fd, PS_MAKE_HOLE, (off_t)request->offset,
+                              (off_t)request->length);
       break;
     default:
-      io_uring_prep_read(entry, fd, request->buffer + done, rest, offset);
+      prepare_transfer(entry, fd, request);
       break;
   }
   io_uring_sqe_set_data(entry, request);

@@ -51,6 +51,7 @@ static void count_done(struct command *command) {
   uint64_t elapsed_ns = command->connection->reactor->now_ns - command->started_ns;
   switch (command->sqe[0]) {
     case PS_OP_READ:
+    case PAX_OPCODE_DATED_READ:
       stats->reads++;
       stats->read_bytes += command->length;
       stats->read_ns += elapsed_ns;
@@ -107,11 +108,14 @@ static void note_error(struct command *command) {
   notice_io_error(connection->reactor->core, &notice);
 }
 
+static bool sends_data(const struct command *command) {
+  return command->sends_data && command->status == 0;
+}
+
 /* The command has its status: leave everything but what the response sends from. Lock held. */
 static void conclude(struct command *command) {
   struct connection *connection = command->connection;
   struct ps_core *core = connection->reactor->core;
-  bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
   end_clear(command, false);
   gate_leave(command);
   /* Also when it ends before its second has come (its data's digest was wrong). */
@@ -121,26 +125,27 @@ static void conclude(struct command *command) {
   }
   count_done(command);
   note_error(command);
-  if (!sends_data) drop_all(command);
-  if (command->volume != NULL) {
-    command->volume->stats.in_flight--;
+  hint_read_ended(command);
+  if (!sends_data(command)) drop_all(command);
+  if (command->volume != NULL) command->volume->stats.in_flight--;
+  if (command->entered_nsid != 0)
     namespace_leave(core, connection->queue.subsystem, command->entered_nsid);
-  }
 }
 
 static void respond(struct command *command) {
   struct connection *connection = command->connection;
   assert(!command->responded);
-  bool sends_data = command->sqe[0] == PS_OP_READ && command->status == 0;
-  uint32_t count = sends_data ? pinned_iov(command) : 0;
+  uint32_t count = 0;
+  if (sends_data(command))
+    count = command->fresh_count > 0 ? fresh_iov(command) : pinned_iov(command);
   command->responded = true;
   command->host_ns = connection->reactor->now_ns;
   if (command->in_capsule && !command->asked_data) {
     ps_engine_skip(connection->engine, command->slot);
     connection_resume(connection);
   }
-  ps_engine_respond(connection->engine, command->slot, command->status, 0, 0, command->iov, count,
-                    count > 0 ? command->length : 0);
+  ps_engine_respond(connection->engine, command->slot, command->status, command->dw0, command->dw1,
+                    command->iov, count, count > 0 ? command->length : 0);
   connection_wants_output(connection);
 }
 
@@ -184,6 +189,7 @@ void command_start(struct connection *connection, const struct ps_engine_event *
   core_lock(core);
   command->status = command_parse(command, event);
   if (command->volume != NULL) command->volume->stats.in_flight++;
+  if (command->status == 0 && command->step == read_step) hint_touch(command);
   core_unlock(core);
   join_pair(connection, command);
   command_run(connection->reactor, &command->task);

@@ -64,6 +64,7 @@ static enum step write_mate(struct command *command) {
       if (mate->status != 0) command->status = PS_SC_ABORTED_FUSED | PS_DNR;
       return failed(command);
     }
+    hint_written(mate, mate->offset, mate->length, false);
     command->stage = SETTLE;
   }
   if (mate->fua || mate->volume->write_through) {

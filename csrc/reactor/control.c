@@ -58,7 +58,7 @@ int64_t ps_core_adopt(struct ps_core *core, int fd, uint32_t reactor) {
 int ps_core_bind(struct ps_core *core, uint32_t connection, const struct ps_queue_config *queue) {
   assert(core != NULL && queue != NULL);
   if (queue->subsystem >= PS_MAX_SUBSYSTEMS || queue->sq_size < 2 ||
-      queue->sq_size > core->config.queue_depth)
+      queue->sq_size > core->config.queue_depth || queue->tenant >= core->config.tenant_count)
     return -EINVAL;
   struct message *message = message_new(MESSAGE_BIND, 0);
   message->queue = *queue;
@@ -177,12 +177,26 @@ static const char *check_limits(const struct volume *volume) {
   return NULL;
 }
 
+/* Undo what `attach` did before it failed. */
+static void detach(struct ps_core *core, struct volume *volume) {
+  core_lock(core);
+  if (volume->sched != NULL) ps_hints_volume(core->hints, monotonic_ns(), volume->number, NULL);
+  ps_tier_volume_remove(core->tier, volume->number);
+  core_unlock(core);
+  if (volume->sched != NULL) ps_sched_free(volume->sched);
+  ps_media_close(volume->media, false);
+}
+
 static int attach(struct ps_core *core, struct volume *volume) {
+  const struct ps_sched_config sched = {.window = volume->limits.queue_depth,
+                                        .merge_bytes = core->config.merge_bytes,
+                                        .starvation_ns = core->config.starvation_ns};
   volume->size = volume->limits.size;
-  volume->sched = ps_sched_new(volume->limits.queue_depth);
+  volume->sched = ps_sched_new(&sched);
   if (volume->sched == NULL) return -ENOMEM;
   core_lock(core);
   int result = ps_tier_volume_add(core->tier, volume->number, volume->size, volume->block_size);
+  if (result == 0) ps_hints_volume(core->hints, monotonic_ns(), volume->number, volume->sched);
   core_unlock(core);
   if (result == 0) result = call_volume(volume, message_new(MESSAGE_VOLUME_START, 0));
   return result;
@@ -214,11 +228,7 @@ int ps_core_volume_open(struct ps_core *core, const struct ps_volume_config *con
     return (int)volume->number;
   }
   snprintf(error, error_size, "%s: %s", config->spec, reason != NULL ? reason : strerror(-result));
-  core_lock(core);
-  ps_tier_volume_remove(core->tier, volume->number);
-  core_unlock(core);
-  if (volume->sched != NULL) ps_sched_free(volume->sched);
-  ps_media_close(volume->media, false);
+  detach(core, volume);
   return result;
 }
 
@@ -298,20 +308,6 @@ int ps_core_volume_latency(struct ps_core *core, uint32_t number, bool writes, u
   memcpy(bins, writes ? volume->write_latency : volume->read_latency, sizeof volume->read_latency);
   core_unlock(core);
   return 0;
-}
-
-int ps_core_volume_dsm_ranges(struct ps_core *core, uint32_t number, struct ps_dsm_range *ranges,
-                              int most) {
-  assert(most >= 0);
-  struct volume *volume = volume_at(core, number);
-  if (volume == NULL) return -ENOENT;
-  core_lock(core);
-  uint32_t kept = volume->dsm_count < DSM_RANGES ? volume->dsm_count : DSM_RANGES;
-  uint32_t count = kept < (uint32_t)most ? kept : (uint32_t)most;
-  for (uint32_t i = 0; i < count; i++)
-    ranges[i] = volume->dsm_ranges[(volume->dsm_count - count + i) % DSM_RANGES];
-  core_unlock(core);
-  return (int)count;
 }
 
 /* ---- statistics ---- */

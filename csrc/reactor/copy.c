@@ -135,6 +135,7 @@ enum step copy_step(struct command *command) {
       command->stage = COPY_SETTLE;
       command->offset = destination(command);
       command->length = (uint32_t)command->cursor;
+      hint_written(command, command->offset, command->length, false);
     } else if (!move_piece(command)) {
       waits = true;
     }

@@ -44,6 +44,11 @@ static bool check_config(const struct ps_core_config *config, char *error, size_
                   config->max_transfer);
   if (config->dirty_percent < 1 || config->dirty_percent > 80)
     return refuse(error, size, "dirty_percent is %u, expected 1 to 80", config->dirty_percent);
+  if (config->tenant_count < 1 || config->tenant_count > 65536)
+    return refuse(error, size, "tenant_count is %u, expected 1 to 65536", config->tenant_count);
+  if (config->ring_capacity != 0 && !is_power_of_two(config->ring_capacity))
+    return refuse(error, size, "ring_capacity is %llu, expected a power of two, or 0",
+                  (unsigned long long)config->ring_capacity);
   if (config->max_h2c_data < 4096 || config->max_h2c_data % 4 != 0)
     return refuse(error, size, "max_h2c_data is %u, expected a multiple of 4, 4096 or more",
                   config->max_h2c_data);
@@ -90,6 +95,7 @@ static bool make_tier(struct ps_core *core, char *error, size_t size) {
       .extent_count = core->frame_count + core->frame_count / 2 + 64,
       .dirty_limit = (uint32_t)((uint64_t)core->frame_count * config->dirty_percent / 100),
       .volume_count = PS_MAX_VOLUMES,
+      .tenant_count = config->tenant_count,
       .unsynced_age_ns = 4 * config->writeback_age_ns,
       .writeback_age_ns = config->writeback_age_ns,
       .retry_ns = 10 * 1000 * 1000,
@@ -106,6 +112,22 @@ static bool make_tier(struct ps_core *core, char *error, size_t size) {
   if (core->receive_limit < 2 * core->segments) core->receive_limit = 2 * core->segments;
   share_init(core);
   return true;
+}
+
+/* ---- hints ---- */
+
+static bool make_hints(struct ps_core *core, char *error, size_t size) {
+  const struct ps_core_config *config = &core->config;
+  struct ps_hints_config hints = config->hints;
+  hints.tenant_count = config->tenant_count;
+  hints.volume_count = PS_MAX_VOLUMES;
+  hints.subsystem_count = PS_MAX_SUBSYSTEMS;
+  hints.slot_size = config->slot_size;
+  if (config->ring_capacity > 0 && (core->ring = ps_ring_new(config->ring_capacity)) == NULL)
+    return refuse(error, size, "no memory for a ring of %llu facts",
+                  (unsigned long long)config->ring_capacity);
+  core->hints = ps_hints_new(&hints, core->tier, core->ring, namespace_resolve, core);
+  return core->hints != NULL || refuse(error, size, "hints: no memory, or a limit is out of range");
 }
 
 /* ---- pools ---- */
@@ -181,9 +203,9 @@ struct ps_core *ps_core_new(const struct ps_core_config *config, char *error, si
   core->config = *config;
   core->wake_fd = -1;
   pthread_mutex_init(&core->lock, NULL);
-  notice_init(core);
   list_init(&core->receive_waiters);
-  bool is_good = make_tier(core, error, error_size);
+  bool is_good = notice_init(core) || refuse(error, error_size, "no memory");
+  is_good = is_good && make_tier(core, error, error_size) && make_hints(core, error, error_size);
   if (is_good && !make_pools(core)) is_good = refuse(error, error_size, "no memory");
   if (is_good && make_reactors(core, error, error_size)) return core;
   ps_core_free(core);
@@ -259,6 +281,8 @@ void ps_core_free(struct ps_core *core) {
     free_reactor(&core->reactors[i]);
   free_connections(core);
   for (uint32_t i = 0; core->maps != NULL && i < PS_MAX_SUBSYSTEMS; i++) free(core->maps[i].slots);
+  if (core->hints != NULL) ps_hints_free(core->hints);
+  if (core->ring != NULL) ps_ring_free(core->ring);
   if (core->tier != NULL) ps_tier_free(core->tier);
   if (core->frames != NULL && !core->keeps_frames) munmap(core->frames, core->frames_size);
   if (core->wake_fd >= 0) close(core->wake_fd);

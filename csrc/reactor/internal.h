@@ -14,9 +14,11 @@
 #include "core.h"
 #include "engine.h"
 #include "fields.h"
+#include "hints.h"
 #include "list.h"
 #include "media.h"
 #include "nvme.h"
+#include "ring.h"
 #include "scheduler.h"
 #include "tier.h"
 
@@ -27,13 +29,13 @@ enum {
   ADMIN_DATA = 8192, /* host data of an admin command at most (in-capsule limit, 8 KiB) */
   MEDIA_OPS = 1024,  /* media operations handed over by the tier at most, all volumes */
   ERROR_NOTICES = 256,
-  DSM_RANGES = 1024, /* remembered per volume */
-  COPY_RANGES = 16,  /* MSRC + 1 */
+  COPY_RANGES = 16, /* MSRC + 1 */
 };
 
 struct task;
 struct reactor;
 struct connection;
+struct command;
 struct volume;
 
 /* ---- tasks: what the tier or a gate may wake ---- */
@@ -110,21 +112,27 @@ struct mailbox {
 
 /* ---- volumes ---- */
 
-/* One operation under way, or waiting in the volume's scheduler. */
+/* One operation under way, or waiting in the volume's scheduler. Neighbours that start together
+ * hang on the first by item.merged, and its request is for them all. */
 struct media_op {
   struct ps_sched_item item;
   struct ps_media_request request;
+  struct iovec parts[PS_MEDIA_PARTS];
   struct volume *volume;
-  struct task *owner; /* a command's own operation (zero), or NULL: the tier's */
-  struct media_op *next;
-  uint32_t ticket;
-  bool is_submitted; /* the medium has it */
+  struct task *owner;           /* a command's own operation (zero), or NULL: the tier's */
+  struct media_op *first;       /* of the chain whose operations are tried alone, else NULL */
+  struct media_op *next;        /* in the pool, or in what ended */
+  struct media_op *same_ticket; /* in core->by_ticket */
+  uint8_t *buffer;
+  uint64_t cookie;   /* of the hints: who wanted it; 0: nobody */
+  uint32_t ticket;   /* the tier's */
+  bool is_submitted; /* the medium has it, or is about to get it */
 };
 
 struct volume {
   struct ps_core *core;
   struct ps_media *media;
-  struct ps_sched *sched;
+  struct ps_sched *sched;  /* under the lock, as all of the volume that commands look at */
   struct reactor *reactor; /* owns the medium */
   struct ps_media_limits limits;
   uint32_t number;
@@ -135,7 +143,9 @@ struct volume {
   /* Set by the control thread, cleared by the owner. A dead one is never used again. */
   _Atomic bool is_open, is_dead;
   _Atomic uint32_t messages; /* to the owner that it has not seen: so long it is not used again */
-  struct media_op *incoming; /* from other reactors, a stack */
+  _Atomic bool is_wanted;    /* its scheduler may have something to start; set under the lock */
+  bool has_hints;            /* the hints know its scheduler; under the lock */
+  uint64_t look_ns; /* the owner's: when its scheduler has something although nobody wants */
 
   /* The gate: commands on ranges, and the one that wants its range alone. */
   struct link active;
@@ -145,9 +155,6 @@ struct volume {
 
   struct ps_volume_stats stats;
   uint64_t read_latency[PS_LATENCY_BINS], write_latency[PS_LATENCY_BINS];
-  struct ps_dsm_range dsm_ranges[DSM_RANGES];
-  uint32_t dsm_count;
-  uint16_t dsm_set;
 
   struct volume_task *task; /* the flush or close under way */
   struct volume *next_dead;
@@ -163,51 +170,7 @@ struct volume_task {
   struct volume_task *next;
 };
 
-/* ---- connections and commands ---- */
-
-/* A command of an I/O queue while it runs. `step` is called again after each wait. */
-struct command {
-  struct task task;
-  struct connection *connection;
-  struct volume *volume;
-  enum step (*step)(struct command *command);
-  struct link active;       /* in volume->active or volume->gated */
-  struct link receive_wait; /* in core->receive_waiters */
-  struct link share_wait;   /* in connection->share_waiters */
-  struct command *mate;     /* the other of a fused pair */
-  uint64_t started_ns;
-  uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
-  uint64_t offset;  /* bytes into the volume */
-  uint64_t gate_offset, gate_length;
-  uint64_t cursor;                  /* range commands: how far they are */
-  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
-  uint64_t fail_offset;
-  uint32_t length;
-  uint32_t slot;
-  uint32_t nsid;
-  uint32_t entered_nsid; /* the namespace it counts as a user of */
-  uint32_t reserved;     /* frames held of the tier's budget */
-  uint32_t shared;       /* frames that count as its connection's */
-  uint32_t share_wanted;
-  uint32_t data_length;     /* of host data that is expected */
-  uint32_t index;           /* of a list of ranges */
-  uint32_t media_under_way; /* own media operations */
-  int32_t media_error;
-  uint16_t status;
-  uint16_t fresh_count, pin_count, done_count, receive_frames;
-  uint8_t stage, range_stage, part;
-  /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
-   * its connection ended while its own media operation was under way. is_clearing: it has its range
-   * fenced in the tier. */
-  bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, once,
-      orphaned, responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing;
-  uint8_t sqe[64];
-  uint32_t *fresh;   /* frames that host data goes to, or is made in */
-  uint32_t *pins;    /* frames pinned for reading */
-  struct iovec *iov; /* one per extent */
-};
-
-enum step { STEP_WAIT, STEP_DONE };
+/* ---- connections ---- */
 
 /* An admin or fabrics command that is with the control plane. */
 struct admin_command {
@@ -279,6 +242,8 @@ struct reactor {
   struct volume *dead; /* abandoned, and not out of the tier yet */
   uint64_t next_second_ns;
   bool tier_changed;              /* actions or wakes may wait in the tier */
+  _Atomic bool has_wanted;        /* one of its volumes is wanted; set by any reactor */
+  uint64_t look_ns;               /* the earliest look_ns of its volumes */
   struct media_op *_Atomic ended; /* media operations that ended, from any thread */
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
   bool must_wake_control;         /* a notice was posted */
@@ -291,8 +256,11 @@ struct ps_core {
   struct reactor *reactors;
   pthread_barrier_t connections_are_gone; /* of all reactors, when they stop */
 
-  pthread_mutex_t lock; /* tier, volumes, maps, media_op pool */
+  pthread_mutex_t lock; /* tier, hints, schedulers, volumes, maps, media_op pool */
   struct ps_tier *tier;
+  struct ps_hints *hints;
+  struct ps_ring *ring; /* NULL: none */
+  uint32_t carriers;    /* bits pax_carrier: of hints, that are taken */
   uint8_t *frames;
   size_t frames_size;
   uint32_t frame_count;
@@ -302,6 +270,8 @@ struct ps_core {
   struct namespace_map *maps;
   struct media_op *ops;
   struct media_op *free_ops;
+  struct media_op *by_ticket[MEDIA_OPS];  /* the tier's, by ticket % MEDIA_OPS */
+  _Atomic uint64_t timer_ns;              /* when the first reactor moves on by itself */
   uint32_t receive_frames, receive_limit; /* frames of writes that wait for host data */
   uint32_t share, receive_share;          /* of one connection, in frames */
   uint32_t transfers;                     /* commands that hold some of the budget */
@@ -323,18 +293,22 @@ struct ps_core {
   struct ps_notice error_notices[ERROR_NOTICES];
   uint32_t error_head, error_count;
   uint64_t notices_lost;
-  struct link consumed; /* allocated nodes and closed connections to free at the next call */
+  uint64_t *warm_tenants; /* bits: tenants whose warm-event log is to be told of */
+  uint32_t warm_count;    /* ... of which so many are set */
+  struct link consumed;   /* allocated nodes and closed connections to free at the next call */
 };
 
+/* A namespace is a volume, or the extension namespace of its subsystem, or there is none. */
 struct namespace_slot {
   struct volume *volume;
   uint32_t users;
-  bool is_unmapping;
+  bool is_extension, is_unmapping;
   uint32_t cookie;
 };
 
 struct namespace_map {
   struct namespace_slot *slots; /* PS_MAX_NSID + 1, made on first use */
+  uint32_t extension_nsid;      /* 0: none */
 };
 
 static inline void core_lock(struct ps_core *core) { pthread_mutex_lock(&core->lock); }
@@ -349,11 +323,12 @@ static inline struct command *command_at(const struct connection *connection, ui
 uint64_t monotonic_ns(void);
 
 /* notice.c */
-void notice_init(struct ps_core *core);
+bool notice_init(struct ps_core *core);
 void notice_post(struct ps_core *core, struct notice_node *node);
 void notice_send(struct ps_core *core, const struct ps_notice *notice);
 void notice_io_error(struct ps_core *core, const struct ps_notice *notice);
 void notice_wake(struct ps_core *core);
+void notice_warm_event(struct ps_core *core, uint16_t tenant);
 uint64_t notice_lost(struct ps_core *core);
 void notice_release(struct ps_core *core);
 void notice_end(struct ps_core *core);
@@ -373,6 +348,7 @@ void message_handle(struct reactor *reactor, struct message *message);
 /* reactor.c */
 void *reactor_main(void *argument);
 void task_ready(struct reactor *reactor, struct task *task);
+void reactor_tell_time(struct reactor *reactor);
 int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events);
 
 struct reactor *reactor_current(void);
@@ -381,12 +357,19 @@ int volume_watch(struct reactor *reactor, struct volume *volume, int fd);
 /* pump.c */
 void pump(struct reactor *reactor);
 void wake_task(struct reactor *reactor, struct task *task);
+void volume_want(struct reactor *reactor, struct volume *volume);
 void signal_others(struct reactor *reactor);
-void volume_start_ops(struct reactor *reactor, struct volume *volume);
-void volume_take_incoming(struct reactor *reactor, struct volume *volume);
-void media_ended(struct reactor *reactor);
-void op_cancel(struct reactor *reactor, struct media_op *op);
+bool pump_is_wanted(const struct reactor *reactor);
+uint64_t pump_next_time(const struct reactor *reactor);
+
+/* media_op.c: with the lock held, but for op_submit and media_ended */
 bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length);
+void op_start_actions(struct reactor *reactor);
+void op_promote(struct reactor *reactor);
+struct media_op *op_popped(struct ps_sched_item *item);
+void op_cancel(struct reactor *reactor, struct media_op *op);
+void op_submit(struct media_op *op);
+void media_ended(struct reactor *reactor);
 
 /* volume.c */
 int volume_start(struct reactor *reactor, struct volume *volume);
@@ -397,12 +380,16 @@ void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
 void volume_retry(struct reactor *reactor);
 void volume_bury(struct reactor *reactor);
-void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
-struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
 
-/* gate.c: with the lock held */
-bool gate_enter(struct command *command, bool exclusive);
-void gate_leave(struct command *command);
+/* namespace.c: with the lock held */
+const struct namespace_slot *namespace_enter(struct ps_core *core, uint32_t subsystem,
+                                             uint32_t nsid);
+void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
+bool namespace_resolve(void *context, uint32_t subsystem, uint32_t nsid,
+                       struct ps_hints_namespace *result);
+
+/* hint.c: with the lock held */
+void hint_tell_events(struct ps_core *core);
 
 /* connection.c */
 struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
@@ -430,64 +417,6 @@ void admin_answer(struct connection *connection, const struct message *message);
 void admin_sent(struct connection *connection, uint32_t slot);
 void admin_free(struct connection *connection);
 
-/* command.c */
-void command_prepare(struct connection *connection, uint32_t slot);
-void command_start(struct connection *connection, const struct ps_engine_event *event);
-void command_data(struct connection *connection, const struct ps_engine_event *event);
-void command_sent(struct connection *connection, uint32_t slot);
-void command_run(struct reactor *reactor, struct task *task);
-bool command_abort(struct connection *connection, uint32_t slot);
-void break_pair(struct connection *connection);
-void command_end_all(struct connection *connection);
-void command_media_ended(struct reactor *reactor, struct command *command, int32_t error);
-void receive_data(struct command *command, uint32_t iov_count, uint32_t length);
-
-/* rw.c: with the lock held */
-bool settle(struct command *command);
-
-/* range.c: with the lock held */
-void end_clear(struct command *command, bool is_cleared);
-
-/* parse.c: 0, or the status to end the command with */
-uint16_t command_parse(struct command *command, const struct ps_engine_event *event);
-
-/* transfer.c: with the lock held */
-uint32_t segment_count(const struct command *command);
-void fail(struct command *command, int32_t error, bool is_write);
-void leave_receive(struct command *command);
-bool reserve_frames(struct command *command, uint32_t reserve);
-bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve);
-bool receive_fresh(struct command *command, uint32_t reserve);
-bool receive_parameters(struct command *command, uint32_t reserve);
-bool publish_fresh(struct command *command, struct command *source);
-bool make_durable(struct command *command, uint64_t offset, uint64_t length, bool sync);
-bool pin_range(struct command *command);
-uint32_t pinned_iov(struct command *command);
-void drop_pins(struct command *command);
-void drop_fresh(struct command *command);
-void drop_all(struct command *command);
-
-/* share.c: with the lock held, but for share_is_short and share_check */
-void share_init(struct ps_core *core);
-bool share_enter(struct command *command, uint32_t frames);
-void share_leave(struct command *command);
-bool share_is_short(struct ps_core *core);
-void share_check(struct connection *connection, bool is_short);
-
-/* A step is over when its work is done, or when the command failed with a status. */
-static inline enum step step_of(const struct command *command, bool is_done) {
-  return is_done || command->status != 0 ? STEP_DONE : STEP_WAIT;
-}
-
-/* The execute functions, one file each. */
-enum step read_step(struct command *command);
-enum step write_step(struct command *command);
-enum step flush_step(struct command *command);
-enum step compare_step(struct command *command);
-enum step fused_write_step(struct command *command);
-enum step zeroes_step(struct command *command);
-enum step verify_step(struct command *command);
-enum step dsm_step(struct command *command);
-enum step copy_step(struct command *command);
+#include "command.h"
 
 #endif

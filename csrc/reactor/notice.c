@@ -1,4 +1,5 @@
-/* Notices: from the reactors to the control thread, in order, never lost but for I/O errors. */
+/* Notices: from the reactors to the control thread, in order, never lost but for I/O errors; those
+ * of warm events come after all others. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,10 +7,23 @@
 
 #include "internal.h"
 
-void notice_init(struct ps_core *core) {
+enum { WORD_BITS = 64 };
+
+static uint32_t tenant_words(const struct ps_core *core) {
+  return (core->config.tenant_count + WORD_BITS - 1) / WORD_BITS;
+}
+
+/* False when memory is short. */
+bool notice_init(struct ps_core *core) {
   pthread_mutex_init(&core->notice_lock, NULL);
   list_init(&core->notices);
   list_init(&core->consumed);
+  core->warm_tenants = calloc(tenant_words(core), sizeof *core->warm_tenants);
+  return core->warm_tenants != NULL;
+}
+
+static bool is_empty(const struct ps_core *core) {
+  return list_is_empty(&core->notices) && core->error_count == 0 && core->warm_count == 0;
 }
 
 void notice_wake(struct ps_core *core) {
@@ -33,7 +47,7 @@ void notice_post(struct ps_core *core, struct notice_node *node) {
   assert(core != NULL && node != NULL);
   assert(node->notice.kind != 0);
   pthread_mutex_lock(&core->notice_lock);
-  bool was_empty = list_is_empty(&core->notices) && core->error_count == 0;
+  bool was_empty = is_empty(core);
   list_append(&core->notices, &node->link);
   pthread_mutex_unlock(&core->notice_lock);
   if (was_empty) wake_control(core);
@@ -55,7 +69,7 @@ void notice_io_error(struct ps_core *core, const struct ps_notice *notice) {
   bool was_empty = false;
   pthread_mutex_lock(&core->notice_lock);
   if (core->error_count < ERROR_NOTICES) {
-    was_empty = list_is_empty(&core->notices) && core->error_count == 0;
+    was_empty = is_empty(core);
     uint32_t at = (core->error_head + core->error_count++) % ERROR_NOTICES;
     core->error_notices[at] = *notice;
   } else {
@@ -63,6 +77,31 @@ void notice_io_error(struct ps_core *core, const struct ps_notice *notice) {
   }
   pthread_mutex_unlock(&core->notice_lock);
   if (was_empty) wake_control(core);
+}
+
+/* Data path: one is outstanding of each tenant at most, so none is lost. */
+void notice_warm_event(struct ps_core *core, uint16_t tenant) {
+  assert(core != NULL && tenant < core->config.tenant_count);
+  uint64_t *word = &core->warm_tenants[tenant / WORD_BITS];
+  uint64_t bit = UINT64_C(1) << tenant % WORD_BITS;
+  pthread_mutex_lock(&core->notice_lock);
+  bool was_empty = is_empty(core);
+  if ((*word & bit) == 0) core->warm_count++;
+  *word |= bit;
+  pthread_mutex_unlock(&core->notice_lock);
+  if (was_empty) wake_control(core);
+}
+
+/* The notice of a tenant whose log is not empty; there is one. */
+static void take_warm_event(struct ps_core *core, struct ps_notice *notice) {
+  uint32_t word = 0;
+  while (core->warm_tenants[word] == 0) word++;
+  assert(word < tenant_words(core) && core->warm_count > 0);
+  uint32_t bit = (uint32_t)__builtin_ctzll(core->warm_tenants[word]);
+  core->warm_tenants[word] &= core->warm_tenants[word] - 1;
+  core->warm_count--;
+  *notice =
+      (struct ps_notice){.kind = PS_NOTICE_WARM_EVENT, .result = (int32_t)(word * WORD_BITS + bit)};
 }
 
 /* Free what the control thread has seen in its previous batch: until now it could still read the
@@ -89,6 +128,7 @@ void notice_end(struct ps_core *core) {
     if (node->is_allocated) free(node);
   }
   list_init(end);
+  free(core->warm_tenants);
 }
 
 /* Take one notice; true when there was one. */
@@ -104,6 +144,8 @@ static bool take(struct ps_core *core, struct ps_notice *notice) {
     node = CONTAINER(core->notices.next, struct notice_node, link);
     list_remove(&node->link);
     *notice = node->notice;
+  } else if (core->warm_count > 0) {
+    take_warm_event(core, notice);
   } else {
     found = false;
   }

@@ -1,56 +1,33 @@
-/* Between the tier, the schedulers and the media: the tier's actions become media operations in
- * the queue of the reactor that owns the medium; what has ended goes back to the tier; what the
- * tier wakes goes to the reactor it belongs to.
+/* Between the tier, the hints, the schedulers and the media: what the tier wants done waits in the
+ * schedulers; the reactor that owns a medium starts what its scheduler says; what the tier wakes
+ * goes to the reactor it belongs to.
+ *
+ * Anybody who holds the lock may push to a scheduler, or have the hints give it a job, and then
+ * says that the volume wants its owner to look (volume_want). A pass in which nothing was wanted
+ * and no time has come takes no lock.
  */
 #include <assert.h>
-#include <errno.h>
-#include <string.h>
 
 #include "internal.h"
 
-static void op_free(struct ps_core *core, struct media_op *op) {
-  op->owner = NULL;
-  op->is_submitted = false;
-  op->volume = NULL;
-  op->next = core->free_ops;
-  core->free_ops = op;
+enum {
+  STARTS = 32,         /* requests that are started for one volume in one go */
+  PIECES = 16,         /* pieces of jobs, likewise */
+  MOMENT_NS = 1000000, /* when there was no room for more: look again then */
+};
+
+/* ---- with the lock held ---- */
+
+/* Its owner is to ask its scheduler. */
+void volume_want(struct reactor *reactor, struct volume *volume) {
+  assert(reactor != NULL && volume != NULL);
+  if (atomic_load_explicit(&volume->is_wanted, memory_order_relaxed)) return;
+  atomic_store_explicit(&volume->is_wanted, true, memory_order_relaxed);
+  atomic_store_explicit(&volume->reactor->has_wanted, true, memory_order_release);
+  if (volume->reactor != reactor) reactor->must_signal |= 1ull << volume->reactor->number;
 }
 
-/* Tell the tier, or the command that owns it, that an operation has ended. The lock is held. */
-static void op_end(struct reactor *reactor, struct media_op *op, int32_t error) {
-  struct ps_core *core = reactor->core;
-  if (op->owner == NULL)
-    ps_tier_complete(core->tier, reactor->now_ns, op->ticket, error);
-  else
-    command_media_ended(reactor, CONTAINER(op->owner, struct command, task), error);
-  op_free(core, op);
-}
-
-/* Its medium is gone. */
-void op_cancel(struct reactor *reactor, struct media_op *op) {
-  assert(op->volume->is_dead || !op->volume->is_started);
-  reactor->tier_changed = true;
-  op_end(reactor, op, ENODEV);
-}
-
-/* Hand `op` to the owner of its medium. The lock is held. */
-static void route_op(struct reactor *reactor, struct media_op *op) {
-  struct volume *volume = op->volume;
-  if (volume->is_dead || !volume->is_started) {
-    op_cancel(reactor, op);
-    return;
-  }
-  volume->stats.media_in_flight++;
-  if (volume->reactor == reactor) {
-    ps_sched_push(volume->sched, reactor->now_ns, &op->item);
-    return;
-  }
-  op->next = volume->incoming;
-  volume->incoming = op;
-  reactor->must_signal |= 1ull << volume->reactor->number;
-}
-
-/* Wake a task in its own reactor. The lock is held. */
+/* Wake a task in its own reactor. */
 void wake_task(struct reactor *reactor, struct task *task) {
   assert(reactor != NULL && task != NULL);
   uint32_t owner = task->waiter.owner;
@@ -63,74 +40,135 @@ void wake_task(struct reactor *reactor, struct task *task) {
   reactor->must_signal |= 1ull << owner;
 }
 
-static struct media_op *op_take(struct ps_core *core) {
-  struct media_op *op = core->free_ops;
-  if (op != NULL) core->free_ops = op->next;
-  return op;
-}
-
-static void op_ended(struct ps_media_request *request) {
-  struct media_op *op = request->owner;
-  struct reactor *reactor = op->volume->reactor;
-  struct media_op *head = atomic_load_explicit(&reactor->ended, memory_order_relaxed);
-  do {
-    op->next = head;
-  } while (!atomic_compare_exchange_weak_explicit(&reactor->ended, &head, op, memory_order_release,
-                                                  memory_order_relaxed));
-  if (reactor_current() != reactor) mailbox_signal(&reactor->mailbox);
-}
-
-static void op_fill(struct media_op *op, struct volume *volume, uint32_t kind, uint64_t offset,
-                    uint32_t length, uint8_t *buffer) {
-  op->volume = volume;
-  op->item.offset = offset;
-  op->item.length = length;
-  op->item.op = kind;
-  op->request.op = kind;
-  op->request.offset = offset;
-  op->request.length = length;
-  op->request.buffer = buffer;
-  op->request.error = 0;
-  op->request.owner = op;
-  op->request.done = op_ended;
-}
-
-static void start_action(struct reactor *reactor, struct media_op *op,
-                         const struct ps_tier_action *action) {
+/* What the tier wants done, and whom it wakes. */
+static void move_tier(struct reactor *reactor) {
   struct ps_core *core = reactor->core;
-  static const uint32_t kinds[] = {[PS_TIER_READ] = PS_MEDIA_READ,
-                                   [PS_TIER_WRITE] = PS_MEDIA_WRITE,
-                                   [PS_TIER_SYNC] = PS_MEDIA_SYNC};
-  assert(action->op >= PS_TIER_READ && action->op <= PS_TIER_SYNC);
-  uint32_t kind = kinds[action->op];
-  if (kind == PS_MEDIA_READ && !action->demand) kind = PS_MEDIA_PREFETCH;
-  uint8_t *buffer = NULL;
-  if (kind != PS_MEDIA_SYNC) buffer = frame_bytes(core, action->frame) + action->frame_offset;
-  op_fill(op, &core->volumes[action->volume], kind, action->offset, action->length, buffer);
-  op->ticket = action->ticket;
-  op->owner = NULL;
-  route_op(reactor, op);
-}
-
-/* Move what the tier wants done, and whom it wakes, to where they belong. */
-static void move(struct reactor *reactor) {
-  struct ps_core *core = reactor->core;
-  struct ps_tier_action action;
-  core_lock(core);
-  while (core->free_ops != NULL && ps_tier_next_action(core->tier, reactor->now_ns, &action))
-    start_action(reactor, op_take(core), &action);
+  op_promote(reactor);
+  op_start_actions(reactor);
   for (struct ps_tier_waiter *waiter; (waiter = ps_tier_next_woken(core->tier)) != NULL;)
     wake_task(reactor, CONTAINER(waiter, struct task, waiter));
+}
+
+/* What the hints have changed: jobs, and events that hosts want to hear of. */
+static void move_hints(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  for (int32_t volume; (volume = ps_hints_next_volume(core->hints)) >= 0;)
+    volume_want(reactor, &core->volumes[volume]);
+  hint_tell_events(core);
+}
+
+/* The times of the tier (write-back by age) and of the hints are the first reactor's to keep. */
+static void keep_time(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  uint64_t time = ps_hints_next_time(core->hints);
+  if (reactor->number == 0) {
+    uint64_t tier_time = ps_tier_next_time(core->tier);
+    atomic_store_explicit(&core->timer_ns, tier_time < time ? tier_time : time,
+                          memory_order_relaxed);
+  } else if (time < atomic_load_explicit(&core->timer_ns, memory_order_relaxed)) {
+    atomic_store_explicit(&core->timer_ns, time, memory_order_relaxed);
+    reactor->must_signal |= 1;
+  }
+}
+
+static bool is_time(const struct reactor *reactor) {
+  if (reactor->number != 0) return false;
+  return atomic_load_explicit(&reactor->core->timer_ns, memory_order_relaxed) <= reactor->now_ns;
+}
+
+/* Move all that has changed to where it belongs. */
+static void move(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  core_lock(core);
+  if (reactor->number == 0 && ps_hints_next_time(core->hints) <= reactor->now_ns)
+    ps_hints_tick(core->hints, reactor->now_ns);
+  move_tier(reactor);
+  move_hints(reactor);
+  keep_time(reactor);
   core_unlock(core);
 }
 
+/* Have a piece of a job made ready, and make operations of it. False when there is none to start
+ * now. */
+static bool start_piece(struct reactor *reactor, struct volume *volume) {
+  struct ps_core *core = reactor->core;
+  struct ps_sched_job *job = ps_sched_next_job(volume->sched, reactor->now_ns);
+  if (job == NULL) return false;
+  ps_hints_start_job(core->hints, reactor->now_ns, job);
+  move_tier(reactor);
+  return true;
+}
+
+/* Pop what is to be started now, up to a bound, and settle when to look again. */
+static uint32_t pop_batch(struct reactor *reactor, struct volume *volume, struct media_op **batch) {
+  uint32_t count = 0, pieces = 0;
+  bool has_more = true;
+  atomic_store_explicit(&volume->is_wanted, false, memory_order_relaxed);
+  while (count < STARTS) {
+    struct ps_sched_item *item = ps_sched_pop(volume->sched, reactor->now_ns);
+    if (item != NULL) {
+      batch[count++] = op_popped(item);
+      continue;
+    }
+    if (pieces == PIECES || reactor->core->free_ops == NULL) break;
+    has_more = start_piece(reactor, volume);
+    if (!has_more) break;
+    pieces++;
+  }
+  if (pieces > 0) move_hints(reactor);
+  if (has_more && count > 0) {
+    volume_want(reactor, volume);
+  } else if (has_more) { /* no operation is free, or nothing came of the pieces */
+    volume->look_ns = reactor->now_ns + MOMENT_NS;
+  } else {
+    volume->look_ns = ps_sched_next_time(volume->sched, reactor->now_ns);
+  }
+  return count;
+}
+
+/* ---- without the lock ---- */
+
+static void volume_start_ops(struct reactor *reactor, struct volume *volume) {
+  struct media_op *batch[STARTS];
+  assert(volume->reactor == reactor && volume->is_started);
+  core_lock(reactor->core);
+  uint32_t count = pop_batch(reactor, volume, batch);
+  core_unlock(reactor->core);
+  for (uint32_t i = 0; i < count; i++) op_submit(batch[i]);
+  if (count > 0) ps_media_kick(volume->media);
+}
+
+/* Volumes that want it, and those whose time has come. */
+static void start_ops(struct reactor *reactor) {
+  (void)atomic_exchange_explicit(&reactor->has_wanted, false, memory_order_acquire);
+  reactor->look_ns = UINT64_MAX;
+  reactor_tell_time(reactor); /* the schedulers measure how long their medium takes */
+  for (uint32_t i = 0; i < reactor->volume_count; i++) {
+    struct volume *volume = reactor->volumes[i];
+    bool is_wanted = atomic_load_explicit(&volume->is_wanted, memory_order_relaxed);
+    if (is_wanted || volume->look_ns <= reactor->now_ns) volume_start_ops(reactor, volume);
+    if (volume->look_ns < reactor->look_ns) reactor->look_ns = volume->look_ns;
+  }
+}
+
+/* Whether a volume of the reactor wants it to look; in its thread. */
+bool pump_is_wanted(const struct reactor *reactor) {
+  return atomic_load_explicit(&reactor->has_wanted, memory_order_acquire);
+}
+
+/* When the pump has something to do although nobody said so. */
+uint64_t pump_next_time(const struct reactor *reactor) {
+  uint64_t time = reactor->look_ns;
+  if (reactor->number != 0) return time;
+  uint64_t timer_ns = atomic_load_explicit(&reactor->core->timer_ns, memory_order_relaxed);
+  return timer_ns < time ? timer_ns : time;
+}
+
 void pump(struct reactor *reactor) {
-  /* The tier's own times (write-back by age) are the first reactor's to keep. */
-  bool look = reactor->tier_changed || reactor->number == 0;
+  bool must_move = reactor->tier_changed || is_time(reactor);
   reactor->tier_changed = false;
-  if (look) move(reactor);
-  for (uint32_t i = 0; i < reactor->volume_count; i++)
-    volume_start_ops(reactor, reactor->volumes[i]);
+  if (must_move) move(reactor);
+  if (pump_is_wanted(reactor) || reactor->look_ns <= reactor->now_ns) start_ops(reactor);
   signal_others(reactor);
 }
 
@@ -145,97 +183,4 @@ void signal_others(struct reactor *reactor) {
     reactor->must_signal &= reactor->must_signal - 1;
     mailbox_signal(&reactor->core->reactors[number].mailbox);
   }
-}
-
-/* Operations other reactors left for a medium of ours. */
-void volume_take_incoming(struct reactor *reactor, struct volume *volume) {
-  assert(volume->reactor == reactor);
-  core_lock(reactor->core);
-  struct media_op *op = volume->incoming;
-  volume->incoming = NULL;
-  core_unlock(reactor->core);
-  struct media_op *ordered = NULL;
-  while (op != NULL) {
-    struct media_op *next = op->next;
-    op->next = ordered;
-    ordered = op;
-    op = next;
-  }
-  for (; ordered != NULL; ordered = ordered->next)
-    ps_sched_push(volume->sched, reactor->now_ns, &ordered->item);
-}
-
-void volume_start_ops(struct reactor *reactor, struct volume *volume) {
-  assert(volume->reactor == reactor);
-  struct ps_sched_item *item;
-  bool any = false;
-  while ((item = ps_sched_pop(volume->sched, reactor->now_ns)) != NULL) {
-    struct media_op *op = CONTAINER(item, struct media_op, item);
-    op->is_submitted = true;
-    ps_media_submit(volume->media, &op->request);
-    any = true;
-  }
-  if (any) ps_media_kick(volume->media);
-}
-
-static void count(struct volume *volume, const struct media_op *op) {
-  struct ps_volume_stats *stats = &volume->stats;
-  if (op->item.op == PS_MEDIA_READ || op->item.op == PS_MEDIA_PREFETCH) {
-    stats->media_reads++;
-    stats->media_read_bytes += op->item.length;
-  } else if (op->item.op == PS_MEDIA_WRITE) {
-    stats->media_writes++;
-    stats->media_write_bytes += op->item.length;
-  } else if (op->item.op == PS_MEDIA_SYNC) {
-    stats->media_syncs++;
-  }
-}
-
-/* Deferred writes began to fail, or succeed again: say so once each time. */
-static void note_health(struct volume *volume, const struct media_op *op) {
-  if (op->item.op != PS_MEDIA_WRITE && op->item.op != PS_MEDIA_SYNC) return;
-  int32_t error = op->request.error;
-  bool was_ill = volume->stats.health != 0;
-  if (was_ill == (error != 0)) return;
-  volume->stats.health = error;
-  notice_send(volume->core,
-              &(struct ps_notice){
-                  .kind = PS_NOTICE_VOLUME_HEALTH, .volume = volume->number, .result = error});
-}
-
-static void conclude(struct reactor *reactor, struct media_op *op) {
-  struct volume *volume = op->volume;
-  ps_sched_done(volume->sched, reactor->now_ns, &op->item);
-  volume->stats.media_in_flight--;
-  count(volume, op);
-  note_health(volume, op);
-  op_end(reactor, op, op->request.error);
-}
-
-void media_ended(struct reactor *reactor) {
-  struct ps_core *core = reactor->core;
-  struct media_op *op = atomic_exchange_explicit(&reactor->ended, NULL, memory_order_acquire);
-  if (op == NULL) return;
-  core_lock(core);
-  while (op != NULL) {
-    struct media_op *next = op->next;
-    conclude(reactor, op);
-    op = next;
-  }
-  core_unlock(core);
-  reactor->tier_changed = true;
-}
-
-/* A command's own operation on its medium. False when no operation is free (try again later).
- * The lock is held. */
-bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length) {
-  struct reactor *reactor = command->connection->reactor;
-  assert(length > 0 || kind == PS_MEDIA_SYNC);
-  struct media_op *op = op_take(reactor->core);
-  if (op == NULL) return false;
-  op_fill(op, command->volume, kind, offset, length, NULL);
-  op->owner = &command->task;
-  command->media_under_way++;
-  route_op(reactor, op);
-  return true;
 }

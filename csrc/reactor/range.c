@@ -137,6 +137,7 @@ enum step zeroes_step(struct command *command) {
   }
   if (command->stage == ZERO_MAKE) {
     if (!make_zeros(command, command->offset + command->length)) return step_of(command, false);
+    hint_written(command, command->offset, command->length, false);
     command->stage = ZERO_SETTLE;
   }
   return step_of(command, settle(command));
@@ -156,29 +157,12 @@ static uint32_t dsm_count(const struct command *command) {
 }
 
 static uint16_t check_ranges(const struct command *command) {
-  uint64_t blocks = command->volume->size >> command->volume->block_shift;
+  uint64_t blocks = command_blocks(command);
   for (uint32_t i = 0; i < dsm_count(command); i++) {
     uint64_t count = le32(dsm_range(command, i) + 4), slba = le64(dsm_range(command, i) + 8);
     if (slba > blocks || count > blocks - slba) return PS_SC_LBA_RANGE | PS_DNR;
   }
   return 0;
-}
-
-/* Integral Dataset for Read: keep the ranges and their context attributes, newest last. */
-static void remember_ranges(struct command *command) {
-  struct volume *volume = command->volume;
-  volume->dsm_set++;
-  for (uint32_t i = 0; i < dsm_count(command); i++) {
-    const uint8_t *range = dsm_range(command, i);
-    volume->dsm_ranges[volume->dsm_count++ % DSM_RANGES] =
-        (struct ps_dsm_range){.slba = le64(range + 8),
-                              .nlb = le32(range + 4),
-                              .attributes = le32(range),
-                              .arrived_ns = command->started_ns,
-                              .nsid = command->nsid,
-                              .tenant = command->connection->queue.tenant,
-                              .set = volume->dsm_set};
-  }
 }
 
 /* Begin with the range `index`; false when the volume has shrunk meanwhile. */
@@ -204,6 +188,7 @@ static bool deallocate(struct command *command) {
   if (!gate_enter(command, clears_any(command))) return false;
   if (!make_zeros(command, offset + length)) return false;
   if (command->volume->write_through && !make_durable(command, offset, length, false)) return false;
+  hint_written(command, offset, length, true);
   gate_leave(command);
   command->gate_length = 0;
   return true;
@@ -217,12 +202,13 @@ static bool deallocates(const struct command *command) {
 static bool dsm_receive(struct command *command) {
   if (command->data_length < dsm_count(command) * DSM_RANGE)
     command->status = PS_SC_SGL_LENGTH | PS_DNR;
-  else if (deallocates(command) && command->volume->read_only)
+  else if (deallocates(command) && !command->on_extension && command->volume->read_only)
     command->status = PS_SC_WRITE_PROTECTED | PS_DNR;
   if (command->status != 0 || !receive_parameters(command, 2)) return false;
   command->status = check_ranges(command);
   if (command->status != 0) return false;
-  if (le32(command->sqe + DSM_CDW11) & DSM_IDR) remember_ranges(command);
+  if (le32(command->sqe + DSM_CDW11) & DSM_IDR)
+    hint_dataset(command, dsm_range(command, 0), dsm_count(command));
   command->committed = true;
   return true;
 }
@@ -232,7 +218,7 @@ enum step dsm_step(struct command *command) {
     if (!dsm_receive(command)) return step_of(command, false);
     command->stage = DSM_NEXT;
   }
-  if (!deallocates(command) || !can_clear(command)) return STEP_DONE;
+  if (command->on_extension || !deallocates(command) || !can_clear(command)) return STEP_DONE;
   while (command->index < dsm_count(command)) {
     if (command->stage == DSM_NEXT) {
       if (!begin_range(command, command->index)) return STEP_DONE;

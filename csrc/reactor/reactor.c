@@ -21,6 +21,14 @@ uint64_t monotonic_ns(void) {
   return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
+/* Look at the clock in the midst of a pass. */
+void reactor_tell_time(struct reactor *reactor) {
+  assert(reactor != NULL);
+  uint64_t before = reactor->now_ns;
+  reactor->now_ns = monotonic_ns();
+  reactor->stats.busy_ns += reactor->now_ns - before;
+}
+
 int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events) {
   assert(reactor != NULL && fd >= 0);
   struct epoll_event event = {.events = events, .data.ptr = tag};
@@ -40,7 +48,8 @@ void task_ready(struct reactor *reactor, struct task *task) {
 
 static bool has_work(const struct reactor *reactor) {
   return !list_is_empty(&reactor->ready) || !list_is_empty(&reactor->tasks) ||
-         reactor->tier_changed || reactor->ended != NULL || reactor->must_signal != 0;
+         reactor->tier_changed || reactor->ended != NULL || reactor->must_signal != 0 ||
+         pump_is_wanted(reactor);
 }
 
 /* When the reactor has something to do although nothing happens. */
@@ -50,12 +59,8 @@ static uint64_t next_time(struct reactor *reactor) {
     uint64_t time = ps_media_next_time(reactor->volumes[i]->media);
     if (time < next) next = time;
   }
-  if (reactor->number == 0) {
-    core_lock(reactor->core);
-    uint64_t time = ps_tier_next_time(reactor->core->tier);
-    core_unlock(reactor->core);
-    if (time < next) next = time;
-  }
+  uint64_t pump_time = pump_next_time(reactor);
+  if (pump_time < next) next = pump_time;
   if (!list_is_empty(&reactor->starved) && reactor->now_ns + MOMENT_NS < next)
     next = reactor->now_ns + MOMENT_NS;
   return next;
@@ -91,9 +96,7 @@ static int wait_events(struct reactor *reactor, uint64_t next) {
 
 /* Sleep, or poll within the configured bound first. */
 static void wait_for_work(struct reactor *reactor) {
-  uint64_t before = reactor->now_ns;
-  reactor->now_ns = monotonic_ns();
-  reactor->stats.busy_ns += reactor->now_ns - before;
+  reactor_tell_time(reactor);
   if (has_work(reactor)) {
     wait_events(reactor, 0);
     return;
@@ -113,11 +116,8 @@ static void serve_connections(struct reactor *reactor) {
 }
 
 static void serve_media(struct reactor *reactor) {
-  for (uint32_t i = 0; i < reactor->volume_count; i++) {
-    struct volume *volume = reactor->volumes[i];
-    volume_take_incoming(reactor, volume);
-    ps_media_poll(volume->media, reactor->now_ns);
-  }
+  for (uint32_t i = 0; i < reactor->volume_count; i++)
+    ps_media_poll(reactor->volumes[i]->media, reactor->now_ns);
   media_ended(reactor);
   volume_retry(reactor);
 }

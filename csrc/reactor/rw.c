@@ -53,30 +53,45 @@ enum step write_step(struct command *command) {
     if (!gate_enter(command, false)) return step_of(command, false);
     command->committed = true;
     if (!publish_fresh(command, command)) return step_of(command, false);
+    hint_written(command, command->offset, command->length, false);
     command->stage = 2;
   }
   return step_of(command, settle(command));
 }
 
+static void leave(struct command *command) {
+  const struct connection *connection = command->connection;
+  namespace_leave(connection->reactor->core, connection->queue.subsystem, command->entered_nsid);
+  command->entered_nsid = 0;
+}
+
+/* Enter a namespace to flush it; false when there is nothing to flush. */
+static bool enter_next(struct command *command, uint32_t nsid) {
+  const struct connection *connection = command->connection;
+  const struct namespace_slot *slot =
+      namespace_enter(connection->reactor->core, connection->queue.subsystem, nsid);
+  if (slot == NULL) return false;
+  command->entered_nsid = nsid;
+  command->volume = slot->volume;
+  if (command->volume == NULL)
+    leave(command);
+  else
+    command->volume->stats.in_flight++;
+  return command->volume != NULL;
+}
+
 /* Flush of one namespace, or of all the subsystem's (NSID FFFFFFFFh: VWC bits 2:1 are 11b). */
 enum step flush_step(struct command *command) {
-  struct connection *connection = command->connection;
-  struct ps_core *core = connection->reactor->core;
   command->committed = true;
   if (command->nsid != 0xffffffff)
     return step_of(command, make_durable(command, 0, UINT64_MAX, true));
   for (; command->cursor <= PS_MAX_NSID; command->cursor++) {
     uint32_t nsid = (uint32_t)command->cursor;
-    if (command->volume == NULL) {
-      command->volume = namespace_enter(core, connection->queue.subsystem, nsid);
-      if (command->volume == NULL) continue;
-      command->entered_nsid = nsid;
-      command->volume->stats.in_flight++;
-    }
+    if (command->volume == NULL && !enter_next(command, nsid)) continue;
     if (!make_durable(command, 0, UINT64_MAX, true)) return step_of(command, false);
     command->volume->stats.in_flight--;
-    namespace_leave(core, connection->queue.subsystem, nsid);
     command->volume = NULL;
+    leave(command);
   }
   return STEP_DONE;
 }

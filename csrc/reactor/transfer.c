@@ -102,16 +102,8 @@ bool reserve_frames(struct command *command, uint32_t reserve) {
   return true;
 }
 
-/* `fresh` frames to receive or make data in, out of `reserve` held; 0: held by its mate. */
-bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
+static bool take_fresh(struct command *command, uint32_t fresh) {
   struct reactor *reactor = command->connection->reactor;
-  assert(fresh <= reserve || (reserve == 0 && command->mate != NULL));
-  if (!command->in_capsule && !command->has_data) command->receives = true;
-  /* A second does not queue for what it has already, nor behind firsts that wait for frames which
-   * its own pair holds. */
-  if (reserve > 0 && (!share_enter(command, reserve) || !enter_receive(command, fresh) ||
-                      !reserve_frames(command, reserve)))
-    return false;
   while (command->fresh_count < fresh) {
     uint32_t *frame = &command->fresh[command->fresh_count];
     if (ps_tier_fresh(reactor->core->tier, reactor->now_ns, &command->task.waiter, frame) !=
@@ -122,17 +114,51 @@ bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
   return true;
 }
 
-/* Ask the engine for the host's data: into the fresh frames, each byte where it will stand. */
-static void receive_range(struct command *command) {
+/* `count` fresh frames, all that are held, to make in them what is sent. */
+bool answer_frames(struct command *command, uint32_t count) {
+  assert(count > 0 && command->sends_data);
+  return reserve_frames(command, count) && take_fresh(command, count);
+}
+
+/* `fresh` frames to receive or make data in, out of `reserve` held; 0: held by its mate. */
+bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
+  assert(fresh <= reserve || (reserve == 0 && command->mate != NULL));
+  if (!command->in_capsule && !command->has_data) command->receives = true;
+  /* A second does not queue for what it has already, nor behind firsts that wait for frames which
+   * its own pair holds. */
+  if (reserve > 0 && (!share_enter(command, reserve) || !enter_receive(command, fresh) ||
+                      !reserve_frames(command, reserve)))
+    return false;
+  return take_fresh(command, fresh);
+}
+
+/* The command's range in `frames`, each byte where it stands, as iovecs in order. */
+static uint32_t frames_iov(struct command *command, const uint32_t *frames, uint32_t count) {
   struct ps_core *core = command->connection->reactor->core;
   uint64_t mask = slot_mask(command), offset;
   uint32_t length;
-  for (uint32_t i = 0; i < command->fresh_count; i++) {
+  for (uint32_t i = 0; i < count; i++) {
     segment(command, i, &offset, &length);
-    command->iov[i].iov_base = frame_bytes(core, command->fresh[i]) + (offset & mask);
+    command->iov[i].iov_base = frame_bytes(core, frames[i]) + (offset & mask);
     command->iov[i].iov_len = length;
   }
-  receive_data(command, command->fresh_count, command->length);
+  return count;
+}
+
+/* The pinned bytes; returns the number of iovecs. */
+uint32_t pinned_iov(struct command *command) {
+  return frames_iov(command, command->pins, command->pin_count);
+}
+
+/* The bytes of the fresh frames; returns the number of iovecs. */
+uint32_t fresh_iov(struct command *command) {
+  return frames_iov(command, command->fresh, command->fresh_count);
+}
+
+/* Ask the engine for the host's data, into the fresh frames. */
+static void receive_range(struct command *command) {
+  uint32_t count = fresh_iov(command);
+  receive_data(command, count, command->length);
 }
 
 static bool has_arrived(struct command *command) {
@@ -204,12 +230,12 @@ bool pin_range(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
   struct ps_tier *tier = reactor->core->tier;
   uint32_t count = segment_count(command), volume = command->volume->number;
-  uint16_t tenant = command->connection->queue.tenant;
+  const struct ps_tier_access *access = &command->access;
   uint64_t offset;
   uint32_t length;
   while (command->pin_count < count) {
     segment(command, command->pin_count, &offset, &length);
-    int result = ps_tier_read(tier, reactor->now_ns, volume, offset, length, tenant, command->once,
+    int result = ps_tier_read(tier, reactor->now_ns, volume, offset, length, access,
                               &command->task.waiter, &command->pins[command->pin_count]);
     if (result == PS_TIER_DONE) {
       command->pin_count++;
@@ -223,27 +249,14 @@ bool pin_range(struct command *command) {
     for (uint32_t i = command->pin_count + 1; !command->filling && i < count; i++) {
       segment(command, i, &offset, &length);
       uint32_t hit;
-      if (ps_tier_read(tier, reactor->now_ns, volume, offset, length, tenant, command->once, NULL,
-                       &hit) == PS_TIER_DONE)
+      if (ps_tier_read(tier, reactor->now_ns, volume, offset, length, access, NULL, &hit) ==
+          PS_TIER_DONE)
         ps_tier_release(tier, reactor->now_ns, hit);
     }
-    command->filling = true;
+    command->filling = command->has_missed = true;
     return false;
   }
   return true;
-}
-
-/* The pinned bytes as iovecs, in order; returns their number. */
-uint32_t pinned_iov(struct command *command) {
-  struct ps_core *core = command->connection->reactor->core;
-  uint64_t mask = slot_mask(command), offset;
-  uint32_t length;
-  for (uint32_t i = 0; i < command->pin_count; i++) {
-    segment(command, i, &offset, &length);
-    command->iov[i].iov_base = frame_bytes(core, command->pins[i]) + (offset & mask);
-    command->iov[i].iov_len = length;
-  }
-  return command->pin_count;
 }
 
 void drop_pins(struct command *command) {

@@ -1,81 +1,10 @@
-/* Volumes: opening, the namespace maps, and the flush and close that the control plane asks for. */
+/* Volumes: opening, and the flush and close that the control plane asks for. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
-
-/* ---- namespace maps: with the lock held ---- */
-
-static struct namespace_slot *slot_of(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
-  if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return NULL;
-  struct namespace_slot *slots = core->maps[subsystem].slots;
-  return slots == NULL ? NULL : &slots[nsid];
-}
-
-/* The volume behind a namespace, with the caller counted as its user; NULL when there is none. */
-struct volume *namespace_enter(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
-  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  if (slot == NULL || slot->volume == NULL || slot->is_unmapping) return NULL;
-  slot->users++;
-  return slot->volume;
-}
-
-static void say_unmapped(struct ps_core *core, uint32_t cookie) {
-  notice_send(core, &(struct ps_notice){.kind = PS_NOTICE_UNMAPPED, .cookie = cookie});
-}
-
-static void clear_slot(struct ps_core *core, struct namespace_slot *slot) {
-  assert(core->removals > 0);
-  core->removals--;
-  slot->volume = NULL;
-  slot->is_unmapping = false;
-}
-
-void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
-  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  assert(slot != NULL && slot->users > 0);
-  if (--slot->users > 0 || !slot->is_unmapping) return;
-  clear_slot(core, slot);
-  say_unmapped(core, slot->cookie);
-}
-
-int ps_core_map(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t number) {
-  assert(core != NULL);
-  if (subsystem >= PS_MAX_SUBSYSTEMS || nsid == 0 || nsid > PS_MAX_NSID) return -EINVAL;
-  if (number >= PS_MAX_VOLUMES || !core->volumes[number].is_open) return -ENOENT;
-  int result = 0;
-  core_lock(core);
-  struct namespace_map *map = &core->maps[subsystem];
-  if (map->slots == NULL) map->slots = calloc(PS_MAX_NSID + 1, sizeof *map->slots);
-  if (map->slots == NULL)
-    result = -ENOMEM;
-  else if (map->slots[nsid].volume != NULL)
-    result = -EEXIST;
-  else
-    map->slots[nsid].volume = &core->volumes[number];
-  core_unlock(core);
-  return result;
-}
-
-int ps_core_unmap(struct ps_core *core, uint32_t subsystem, uint32_t nsid, uint32_t cookie) {
-  assert(core != NULL);
-  bool found = false, is_unused = false;
-  core_lock(core);
-  struct namespace_slot *slot = slot_of(core, subsystem, nsid);
-  if (slot != NULL && slot->volume != NULL && !slot->is_unmapping) {
-    found = true;
-    is_unused = slot->users == 0;
-    slot->is_unmapping = true;
-    slot->cookie = cookie;
-    core->removals++;
-    if (is_unused) clear_slot(core, slot);
-  }
-  core_unlock(core);
-  if (is_unused) say_unmapped(core, cookie);
-  return found ? 0 : -ENOENT;
-}
 
 /* ---- in the owner's thread ---- */
 
@@ -95,8 +24,12 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   take_limits(volume);
   int fd = ps_media_wait_fd(volume->media);
   if (fd >= 0 && (error = volume_watch(reactor, volume, fd)) != 0) return error;
-  volume->is_started = true;
   reactor->volumes[reactor->volume_count++] = volume;
+  core_lock(volume->core);
+  volume->is_started = true;
+  volume->has_hints = true; /* whoever opened it told them */
+  volume_want(reactor, volume);
+  core_unlock(volume->core);
   return 0;
 }
 
@@ -160,12 +93,11 @@ static void abandon_ops(struct reactor *reactor, struct volume *volume) {
   core_lock(core);
   ps_tier_volume_resize(core->tier, volume->number, 0);
   volume->size = 0;
-  volume->incoming = NULL;
   for (uint32_t i = 0; i < MEDIA_OPS; i++) {
     struct media_op *op = &core->ops[i];
     if (op->volume != volume) continue;
-    if (op->is_submitted && op->request.buffer != NULL) {
-      size_t inside = (size_t)(op->request.buffer - core->frames);
+    if (op->is_submitted && op->buffer != NULL) {
+      size_t inside = (size_t)(op->buffer - core->frames);
       ps_tier_reference(core->tier, (uint32_t)(inside / core->config.slot_size));
       core->keeps_frames = true;
     }
@@ -181,6 +113,14 @@ static bool is_gone(const struct volume *volume) {
   return ps_tier_volume_remove(volume->core->tier, volume->number) == 0;
 }
 
+/* The hints forget the volume, and its scheduler has no jobs any more. The lock is held. */
+static void forget_hints(struct reactor *reactor, struct volume *volume) {
+  if (!volume->has_hints) return;
+  volume->has_hints = false;
+  ps_hints_volume(reactor->core->hints, reactor->now_ns, volume->number, NULL);
+  reactor->tier_changed = true;
+}
+
 /* The medium is closed and the volume's number free again. */
 static void close_volume(struct reactor *reactor, struct volume *volume, bool abandon) {
   struct ps_core *core = reactor->core;
@@ -191,6 +131,7 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   media_ended(reactor);
   core_lock(core);
   volume->is_dead = abandon;
+  forget_hints(reactor, volume);
   core_unlock(core);
   ps_media_close(volume->media, abandon);
   if (abandon) abandon_ops(reactor, volume);
@@ -268,6 +209,7 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   struct volume *volume = task->volume;
   const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
+  forget_hints(reactor, volume); /* else their fills would keep it busy */
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   /* Also what commands have the medium do themselves: an abandoned volume may still be mapped. */
   bool is_busy = volume_work(core, volume, 0) > 0 || volume->stats.in_flight > 0;

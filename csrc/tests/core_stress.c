@@ -75,6 +75,7 @@ static void make_volumes(struct control *control) {
     control_open(control, i);
     control_map(control, i);
   }
+  for (uint32_t i = 0; i < EXTENSIONS; i++) control_map_extension(control, i);
 }
 
 static void make_core(struct control *control, uint32_t reactors) {
@@ -91,7 +92,12 @@ static void make_core(struct control *control, uint32_t reactors) {
       .dirty_percent = 20 + (uint32_t)stress_draw(&control->random, 30),
       .writeback_age_ns = 1000000 + stress_draw(&control->random, 50000000),
       .handshake_timeout_ns = SECOND_NS,
-      .poll_ns = stress_draw(&control->random, 2) ? 20000 : 0};
+      .poll_ns = stress_draw(&control->random, 2) ? 20000 : 0,
+      .starvation_ns = 1000000 + stress_draw(&control->random, 100000000),
+      .merge_bytes = stress_draw(&control->random, 3) == 0 ? 0 : 262144,
+      .tenant_count = TENANTS,
+      .ring_capacity = stress_draw(&control->random, 3) == 0 ? 0 : 256};
+  control_configure_hints(&config.hints);
   for (uint32_t i = 0; i < PS_MAX_REACTORS; i++) config.cpus[i] = -1;
   config.dram_bytes = (uint64_t)config.slot_size * (50 + stress_draw(&control->random, 80));
   char error[200];

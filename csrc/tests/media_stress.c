@@ -31,6 +31,7 @@
 
 struct slot {
   struct ps_media_request request;
+  struct iovec parts[PS_MEDIA_PARTS];
   uint32_t first;
   uint32_t count;
   uint32_t version;
@@ -111,6 +112,31 @@ static void check_block(const uint8_t *data, uint32_t block) {
   if (memcmp(data, expected, BLOCK) != 0) fail("other bytes in block", block);
 }
 
+/* Where block `i` of a read is. */
+static const uint8_t *block_of(const struct ps_media_request *request, uint32_t i) {
+  size_t at = (size_t)i * BLOCK;
+  if (request->part_count == 0) return request->buffer + at;
+  const struct iovec *part = request->parts;
+  for (; at >= part->iov_len; part++) at -= part->iov_len;
+  return (const uint8_t *)part->iov_base + at;
+}
+
+/* Cuts the read of a slot into parts that stand in its memory from the last to the first. */
+static void cut_read(struct slot *slot) {
+  struct ps_media_request *request = &slot->request;
+  uint32_t left = slot->count;
+  uint8_t *end = request->buffer + request->length;
+  while (left > 0) {
+    uint32_t count = request->part_count == PS_MEDIA_PARTS - 1 ? left : 1 + (uint32_t)draw(left);
+    end -= (size_t)count * BLOCK;
+    slot->parts[request->part_count++] =
+        (struct iovec){.iov_base = end, .iov_len = (size_t)count * BLOCK};
+    left -= count;
+  }
+  request->buffer = NULL;
+  request->parts = slot->parts;
+}
+
 /* Runs in the owner's thread: all media here deliver by poll. */
 static void done(struct ps_media_request *request) {
   struct slot *slot = request->owner;
@@ -124,7 +150,7 @@ static void done(struct ps_media_request *request) {
     if (changes) versions[block] = request->error == 0 ? slot->version : UNKNOWN;
     if (request->op == PS_MEDIA_DISCARD) versions[block] = UNKNOWN;
     if (request->op == PS_MEDIA_READ && request->error == 0) {
-      check_block(request->buffer + i * BLOCK, block);
+      check_block(block_of(request, i), block);
     }
   }
   bool may_fail = strstr(chain->spec, "error") != NULL || chain->loses;
@@ -167,6 +193,8 @@ static void submit_one(struct ps_media *media) {
     uint8_t *data = slot->request.buffer + (size_t)i * BLOCK;
     if (op == PS_MEDIA_WRITE) fill(data, slot->first + i, slot->version);
   }
+  bool reads = op == PS_MEDIA_READ || op == PS_MEDIA_PREFETCH;
+  if (reads && draw(2) == 0) cut_read(slot);
   ps_media_submit(media, &slot->request);
 }
 

@@ -22,7 +22,10 @@ enum {
   SHARED_BYTES = 192 << 10, /* behind the lanes; everybody's, and the volume may end in it */
   VOLUME_BYTES = HOSTS * LANE_BYTES + SHARED_BYTES,
   IN_CAPSULE = 8192,
-  PARAMETERS = 1024
+  PARAMETERS = 1024,
+  TENANTS = 4,
+  EXTENSION_NSID = 9, /* of the subsystem of all, and of the trash's */
+  TRASH_EXTENSION_NSID = 2
 };
 
 /* Blocks are one 64-bit word, repeated. */
@@ -34,6 +37,7 @@ struct lane {
 
 struct stress_command {
   bool is_used, is_shared, is_right; /* right: a Compare that holds */
+  bool is_hint;                      /* it touches no lane: see stress_hints.c */
   uint8_t opcode, fuse;
   uint32_t volume;
   uint32_t first, count; /* blocks: of the lane, or of the shared part */
@@ -96,5 +100,11 @@ void *host_main(void *argument);
 bool command_submit(struct stress_host *host, uint64_t *random);
 void command_ended(struct stress_host *host, struct stress_command *command, const uint8_t *cqe);
 void commands_lost(struct stress_host *host);
+
+/* stress_hints.c */
+uint32_t hint_fill(struct stress_host *host, struct stress_command *command, uint8_t *sqe,
+                   uint32_t *transfer, uint64_t *random);
+void hint_read(struct stress_command *command, uint8_t *sqe, uint64_t *random);
+void hint_ended(const struct stress_command *command);
 
 #endif

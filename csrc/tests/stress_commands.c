@@ -146,8 +146,8 @@ static bool submit_range(struct stress_host *host, struct stress_command *comman
   put32(sqe + 4, host->subsystem == 1 ? 1 : command->volume + 1);
   put64(sqe + 40, slba_of(host, command, command->first));
   put32(sqe + 48, (command->count - 1) | (fua ? 1u << 30 : 0));
-  if (stress_draw(random, 8) == 0) sqe[52] = 6;
   if (command->opcode == PS_OP_READ) {
+    hint_read(command, sqe, random);
     transfer = PS_TRANSFER_FROM_CONTROLLER;
   } else if (command->opcode == PS_OP_WRITE || command->opcode == PS_OP_COMPARE) {
     transfer = length <= IN_CAPSULE && stress_draw(random, 2) ? PS_TRANSFER_IN_CAPSULE
@@ -206,11 +206,19 @@ static bool submit_admin(struct stress_host *host, struct stress_command *comman
   return submit(host, command, sqe, transfer, length);
 }
 
+static bool submit_hint(struct stress_host *host, struct stress_command *command,
+                        uint64_t *random) {
+  uint8_t sqe[64] = {0};
+  uint32_t transfer, length = hint_fill(host, command, sqe, &transfer, random);
+  return submit(host, command, sqe, transfer, length);
+}
+
 /* One more command, or a fused pair; false when none was to be had. */
 bool command_submit(struct stress_host *host, uint64_t *random) {
   struct stress_command *command = take(host), *second = NULL;
   if (command == NULL || host->in_flight + 2 > DEPTH - 1) return false;
   if (host->is_admin) return submit_admin(host, command, random);
+  if (stress_draw(random, 4) == 0) return submit_hint(host, command, random);
   command->opcode = choose_opcode(random);
   command->volume =
       host->number == TRASH_HOST ? TRASH_VOLUME : (uint32_t)stress_draw(random, TRASH_VOLUME);
@@ -341,6 +349,11 @@ void command_ended(struct stress_host *host, struct stress_command *command, con
   command->status = status >> 1;
   stress.moved_ns = stress_now();
   if (command->status == 0) stress.done++;
+  if (command->is_hint) {
+    if (host->number != TRASH_HOST) hint_ended(command);
+    command->is_used = false;
+    return;
+  }
   if (host->is_admin || host->number == TRASH_HOST) {
     if (!host->is_admin) let_go(host, command);
     command->is_used = false;
@@ -373,7 +386,7 @@ void commands_lost(struct stress_host *host) {
   for (uint32_t i = 0; i < DEPTH; i++) {
     struct stress_command *command = &host->commands[i];
     if (!command->is_used) continue;
-    if (!host->is_admin && !command->is_over) {
+    if (!host->is_admin && !command->is_hint && !command->is_over) {
       command->status = PS_SC_INTERNAL;
       learn(host, command);
     }

@@ -13,7 +13,7 @@
 #include "nvme.h"
 #include "reactor/internal.h"
 
-enum { NOTICES = 16, ANSWER_MOST = 4096, STALL_TURNS = 60, COOKIE_INDEX = 0xff };
+enum { NOTICES = 16, ANSWER_MOST = 4096, STALL_TURNS = 60 };
 
 static uint64_t draw(struct control *control, uint64_t below) {
   return stress_draw(&control->random, below);
@@ -24,7 +24,7 @@ static void check(int result, const char *what) {
 }
 
 /* The low bits of a cookie say which volume it is about. */
-static uint32_t cookie_of(struct control *control, uint32_t index) {
+uint32_t control_cookie(struct control *control, uint32_t index) {
   control->cookie += COOKIE_INDEX + 1;
   return control->cookie | index;
 }
@@ -113,7 +113,7 @@ void control_map(struct control *control, uint32_t index) {
 static void unmap(struct control *control, uint32_t index) {
   bool is_trash = index == TRASH_VOLUME;
   check(ps_core_unmap(control->core, is_trash ? 1 : 0, is_trash ? 1 : index + 1,
-                      cookie_of(control, index)),
+                      control_cookie(control, index)),
         "unmap");
   control->volumes[index].state = VOLUME_UNMAPPING;
 }
@@ -121,10 +121,11 @@ static void unmap(struct control *control, uint32_t index) {
 static void close_volume(struct control *control, uint32_t index) {
   struct control_volume *volume = &control->volumes[index];
   check(ps_core_volume_close(control->core, (uint32_t)volume->number, false,
-                             cookie_of(control, index)),
+                             control_cookie(control, index)),
         "close");
   if (draw(control, 4) == 0)
-    ps_core_volume_flush(control->core, (uint32_t)volume->number, cookie_of(control, COOKIE_INDEX));
+    ps_core_volume_flush(control->core, (uint32_t)volume->number,
+                         control_cookie(control, COOKIE_INDEX));
   volume->state = VOLUME_CLOSING;
 }
 
@@ -147,7 +148,7 @@ static void abandon(struct control *control, uint32_t index) {
   control->has_abandoned = true;
   unmap(control, index);
   check(ps_core_volume_close(control->core, (uint32_t)volume->number, true,
-                             cookie_of(control, index)),
+                             control_cookie(control, index)),
         "abandon");
   volume->state = VOLUME_ABANDONED;
   if (index == 2) control->stalls = 0;
@@ -204,7 +205,7 @@ static void answer(struct control *control, const struct ps_notice *notice) {
                                   .sq_size = DEPTH,
                                   .flow_control_disabled = (uint32_t)draw(control, 2),
                                   .controller = 1,
-                                  .tenant = (uint16_t)draw(control, 4),
+                                  .tenant = (uint16_t)draw(control, TENANTS),
                                   .enabled = 1};
   bool is_connect = notice->entry[0] == PS_OP_FABRICS && notice->entry[4] == 1 && notice->qid == 0;
   uint32_t length = 0;
@@ -234,7 +235,13 @@ static void handle(struct control *control, const struct ps_notice *notice) {
       closed(control, notice->connection);
       break;
     case PS_NOTICE_UNMAPPED:
-      unmapped(control, index);
+      if (index >= EXTENSION_INDEX)
+        control_map_extension(control, index - EXTENSION_INDEX);
+      else
+        unmapped(control, index);
+      break;
+    case PS_NOTICE_WARM_EVENT:
+      control_warm_event(control, (uint32_t)notice->result);
       break;
     case PS_NOTICE_VOLUME_CLOSED:
       volume_closed(control, index, notice->result);
@@ -284,12 +291,11 @@ static void look(struct control *control) {
   struct ps_tier_stats tier;
   struct ps_volume_stats volume;
   struct ps_connection_info info;
-  struct ps_dsm_range ranges[64];
   uint32_t number = (uint32_t)control->volumes[draw(control, VOLUMES)].number;
   ps_core_get_stats(control->core, &stats);
   ps_core_tier_stats(control->core, &tier);
   ps_core_volume_get_stats(control->core, number, &volume);
-  ps_core_volume_dsm_ranges(control->core, number, ranges, 64);
+  control_look_at_hints(control);
   ps_core_connection_info(control->core, stress.hosts[draw(control, HOSTS)].connection, &info);
   if (stats.connections != control->connections) stress_fail("connections", stats.connections);
 }
@@ -308,11 +314,11 @@ static void touch_host(struct control *control) {
       break;
     case 1:
       ps_core_enable(control->core, connection, false);
-      ps_core_quiesce(control->core, connection, cookie_of(control, 0));
+      ps_core_quiesce(control->core, connection, control_cookie(control, 0));
       break;
     default:
       ps_core_abort(control->core, connection, (uint16_t)draw(control, DEPTH),
-                    cookie_of(control, 0));
+                    control_cookie(control, 0));
       break;
   }
 }
@@ -325,7 +331,8 @@ void control_act(struct control *control) {
   if (what >= 20 && what < 40) look(control);
   if (what >= 40 && what < 44)
     ps_core_volume_flush(control->core, (uint32_t)control->volumes[draw(control, VOLUMES)].number,
-                         cookie_of(control, COOKIE_INDEX));
+                         control_cookie(control, COOKIE_INDEX));
+  if (what == 45) control_change_extension(control);
   if (what >= 50 && what < 54 && control->can_stall && control->stalls == 0 &&
       control->volumes[2].state == VOLUME_MAPPED) {
     order(control, 2, "stall", "set after=0");
@@ -385,6 +392,7 @@ void control_check_rest(struct control *control) {
     stress_fail("connections are left", stats.connections);
   if (core->admin_buffers != (int32_t)core->config.max_connections + 1024)
     stress_fail("admin buffers were not given back", (uint64_t)core->admin_buffers);
+  control_check_hints(control);
   if (control->has_abandoned) return;
   if (tier.frames_pinned != 0) stress_fail("frames are pinned", tier.frames_pinned);
   if (tier.frames_free != core->frame_count) stress_fail("frames are missing", tier.frames_free);

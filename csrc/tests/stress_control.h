@@ -31,7 +31,11 @@ struct control {
   bool can_stall, has_abandoned;
   uint32_t stalls; /* turns until the stall is released; 0: none */
   uint32_t cookie;
+  bool is_extension_mapped[2];
 };
+
+/* Cookies' indices: volumes, then the extension namespaces of the two subsystems. */
+enum { EXTENSION_INDEX = VOLUMES, EXTENSIONS = 2, COOKIE_INDEX = 0xff };
 
 void control_reset(struct control *control);
 void control_open(struct control *control, uint32_t index);
@@ -42,6 +46,17 @@ bool control_commands_left(struct control *control);
 void control_close_volumes(struct control *control);
 bool control_volumes_left(struct control *control);
 void control_check_rest(struct control *control);
+uint32_t control_cookie(struct control *control, uint32_t index);
+
+/* stress_control_hints.c */
+void control_configure_hints(struct ps_hints_config *config);
+void control_map_extension(struct control *control, uint32_t index);
+void control_change_extension(struct control *control);
+
+void control_warm_event(struct control *control, uint32_t tenant);
+void control_look_at_hints(struct control *control);
+void control_check_hints(struct control *control);
+
 /* Says what is under way, to standard error: for when it hangs. */
 void control_describe(struct control *control);
 

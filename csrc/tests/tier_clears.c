@@ -77,8 +77,9 @@ void clear_stage(struct command *command) {
 }
 
 static bool is_kept(const struct command *command, uint32_t block, uint32_t size) {
-  uint32_t units;
-  return ps_tier_residency(model.tier, command->volume, (uint64_t)block * size, size, &units) == 1;
+  uint64_t warm, coming;
+  ps_tier_residency(model.tier, command->volume, (uint64_t)block * size, size, &warm, &coming);
+  return warm == size;
 }
 
 /* Reads now give what the tier has kept, or else what the medium has: the last bytes, or zeros. A

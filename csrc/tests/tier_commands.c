@@ -76,11 +76,11 @@ static int change(struct command *command) {
   uint32_t length = (uint32_t)command->length;
   if (history_is_long(command->volume, command->offset, command->length)) return PS_TIER_ERROR;
   if (command->kind == KIND_ZERO) {
-    return ps_tier_zero(model.tier, model.now_ns, command->volume, command->offset, length, 1,
-                        &command->waiter);
+    return ps_tier_zero(model.tier, model.now_ns, command->volume, command->offset, length,
+                        command->access.tenant, &command->waiter);
   }
-  return ps_tier_publish(model.tier, model.now_ns, command->volume, command->offset, length, 1,
-                         command->frame, &command->waiter);
+  return ps_tier_publish(model.tier, model.now_ns, command->volume, command->offset, length,
+                         command->access.tenant, command->frame, &command->waiter);
 }
 
 static void change_stage(struct command *command) {
@@ -122,7 +122,7 @@ static void read_stage(struct command *command) {
   const struct medium *medium = &model.media[command->volume];
   int result =
       ps_tier_read(model.tier, model.now_ns, command->volume, command->offset,
-                   (uint32_t)command->length, 2, command->once, &command->waiter, &command->frame);
+                   (uint32_t)command->length, &command->access, &command->waiter, &command->frame);
   if (result == PS_TIER_WAIT) {
     command->is_ready = false;
     return;
@@ -239,7 +239,8 @@ void begin_command(struct command *command) {
   command->stage = RESERVING;
   uint32_t budget = ps_tier_budget(model.tier);
   command->reserved = 1 + below(budget < 1 + MOST_OTHERS ? budget : 1 + MOST_OTHERS);
-  command->once = chance(10);
+  command->access = random_access();
+  command->access.once = chance(10);
   command->through = chance(20);
   command->sync = chance(70);
   command->is_ready = true;

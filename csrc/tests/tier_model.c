@@ -3,11 +3,13 @@
  *   tier_model SEED RUNS
  *
  * Each run is one seed: a small tier, a few volumes, and commands that read, write, zero, clear,
- * flush, hydrate, resize and abort in random interleavings, while media operations end in any
- * order, late, or in error, and power cuts end the tier's life three times. Every byte that is read
- * must be exactly what was last written; after a cut every block must hold what it held when a
- * flush of it that completed began, or something newer; all waiting must end; ps_tier_check holds
- * after each step. Prints the seed and aborts when anything is wrong.
+ * flush, resize and abort for several tenants in random interleavings, among hints that hydrate and
+ * keep, while media operations end in any order, late, or in error, and power cuts end the tier's
+ * life three times. Every byte that is read must be exactly what was last written; after a cut
+ * every block must hold what it held when a flush of it that completed began, or something newer;
+ * all waiting must end, even when speculation is put off for everything else; no hint takes what is
+ * not for hints; ps_tier_check holds after each step. Prints the seed and aborts when anything is
+ * wrong.
  */
 #include "tier_model.h"
 
@@ -60,6 +62,7 @@ static bool issue_one(void) {
   if (model.flying_count == MEDIUM_FLYING) model_fail("too much media work", 0, 0);
   if (!ps_tier_next_action(model.tier, model.now_ns, &flying->action)) return false;
   check_overlap(&flying->action);
+  check_hint_action(&flying->action);
   const uint8_t *frame = NULL;
   if (flying->action.op != PS_TIER_SYNC) frame = frame_bytes(flying->action.frame);
   medium_issue(&model.media[flying->action.volume], &model.random, flying, frame);
@@ -86,9 +89,17 @@ static int32_t pick_error(uint32_t op) {
   return op == PS_TIER_WRITE && chance(50) ? 28 : 5;
 }
 
+static bool is_put_off(uint32_t number) {
+  const struct ps_tier_action *action = &model.flying[number].action;
+  return model.puts_off && action->op == PS_TIER_READ && action->urgency == PS_TIER_SPECULATIVE;
+}
+
 static void end_one(void) {
   if (model.flying_count == 0) return;
   uint32_t chosen = below(model.flying_count);
+  for (uint32_t i = 0; i < model.flying_count && is_put_off(chosen); i++) {
+    chosen = (chosen + 1) % model.flying_count;
+  }
   struct flying *flying = &model.flying[chosen];
   uint32_t ticket = flying->action.ticket;
   uint32_t volume = flying->action.volume;
@@ -131,19 +142,6 @@ static void resize(void) {
 
 /* ---- a life ---- */
 
-static void hydrate(void) {
-  struct command range = {.volume = below(model.volume_count)};
-  if (!pick_range(&range)) return;
-  uint32_t frame;
-  if (chance(50)) {
-    (void)ps_tier_hydrate(model.tier, model.now_ns, range.volume, range.offset,
-                          (uint32_t)range.length, 3, below(8));
-  } else if (ps_tier_read(model.tier, model.now_ns, range.volume, range.offset,
-                          (uint32_t)range.length, 3, false, NULL, &frame) == PS_TIER_DONE) {
-    ps_tier_release(model.tier, model.now_ns, frame);
-  }
-}
-
 static void change_errors(void) {
   bool fails = chance(40);
   model.write_errors = fails ? below(101) : 0;
@@ -165,10 +163,12 @@ static void step(void) {
     if (command->is_ready || (command->stage != IDLE && chance(2))) step_command(command);
   } else if (what < 760) {
     (void)issue_one();
-  } else if (what < 910) {
+  } else if (what < 890) {
     end_one();
-  } else if (what < 940) {
-    hydrate();
+  } else if (what < 945) {
+    hint();
+  } else if (what < 953) {
+    take_promotions();
   } else if (what < 988) {
     model.now_ns += (uint64_t)below(chance(10) ? 3000 : 20) * 1000000;
   } else if (what < 991) {
@@ -183,6 +183,7 @@ static void step(void) {
 static void check(void) {
   int failed = ps_tier_check(model.tier);
   if (failed != 0) model_fail("ps_tier_check", (uint64_t)failed, 0);
+  prune_keeps();
   wake_commands();
 }
 
@@ -210,9 +211,11 @@ static bool step_ready(void) {
  * a command although there is none: time alone makes a frame evictable. */
 static void drain(void) {
   model.is_draining = true;
+  model.puts_off = chance(50);
   for (uint32_t round = 0; is_busy(); round++) {
     if (round == 20000) model_fail("commands wait for ever", model.flying_count, 0);
     (void)step_ready();
+    take_promotions();
     if (issue_one() || step_ready()) continue;
     if (model.flying_count > 0) {
       end_one();
@@ -225,6 +228,7 @@ static void drain(void) {
     if (is_busy()) model.now_ns = time;
   }
   model.is_draining = false;
+  model.puts_off = false;
 }
 
 /* After a clean end: flushed, nothing is unclean, no frame is held, and the medium has it all. */
@@ -288,6 +292,16 @@ static void start_tier(void) {
     int error = ps_tier_volume_add(model.tier, i, model.sizes[i], model.media[i].block_size);
     if (error != 0) model_fail("ps_tier_volume_add failed", i, 0);
   }
+  start_hints();
+}
+
+static void count_hints(void) {
+  struct ps_tier_stats stats;
+  ps_tier_get_stats(model.tier, &stats);
+  model.hydrated_bytes += stats.hydrated_bytes;
+  model.wasted_bytes += stats.wasted_bytes;
+  model.timely_hits += stats.timely_hits;
+  model.late_hits += stats.late_hits;
 }
 
 static void run(uint64_t seed) {
@@ -304,6 +318,7 @@ static void run(uint64_t seed) {
                                          .extent_count = frames + below(10),
                                          .dirty_limit = 1 + below(frames - 3),
                                          .volume_count = VOLUMES,
+                                         .tenant_count = TENANTS,
                                          .unsynced_age_ns = 500000000,
                                          .writeback_age_ns = (uint64_t)below(1000) * 1000000,
                                          .retry_ns = 20000000,
@@ -329,6 +344,7 @@ static void run(uint64_t seed) {
       drain();
       check_clean();
     }
+    count_hints();
     ps_tier_free(model.tier);
   }
 }
@@ -353,6 +369,10 @@ int main(int argc, char **argv) {
     printf(", %llu %s (%llu failed)", (unsigned long long)model.done[i], names[i],
            (unsigned long long)model.failed[i]);
   }
+  printf(", %llu promotions, %llu timely, %llu late, %llu of %llu bytes wasted",
+         (unsigned long long)model.promotions, (unsigned long long)model.timely_hits,
+         (unsigned long long)model.late_hits, (unsigned long long)model.wasted_bytes,
+         (unsigned long long)model.hydrated_bytes);
   printf("\n");
   return 0;
 }

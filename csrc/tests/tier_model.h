@@ -12,6 +12,9 @@ enum {
   HISTORY = 48,
   LIVES = 3,
   MOST_OTHERS = 3,
+  TENANTS = 4,
+  COOKIES = 1024,
+  KEEPS = 64,
   EXTENT_BLOCKS = SLOT / 512
 };
 
@@ -41,7 +44,8 @@ struct command {
   enum kind kind;
   enum stage stage;
   bool is_ready; /* to be called: just begun, or woken */
-  bool once, through, sync, has_flushed;
+  bool through, sync, has_flushed;
+  struct ps_tier_access access;
   bool has_fence;
   bool is_gone; /* its host is; the medium has not ended its clearing */
   uint32_t volume, frame;
@@ -52,6 +56,29 @@ struct command {
   uint64_t flush_sequence;
   uint64_t resizes;             /* of the volume, when the frame was pinned */
   uint32_t data[EXTENT_BLOCKS]; /* of a write, or of what a read must keep seeing */
+};
+
+/* What ps_tier_keep said is kept. */
+struct keep {
+  uint32_t volume;
+  uint64_t number, until_ns;
+};
+
+/* A hydrate, by its cookie. */
+struct asked {
+  uint32_t volume;
+  uint64_t number;
+  uint16_t tenant;
+  uint8_t urgency;
+  bool is_started;
+};
+
+struct hints {
+  uint64_t cookies;
+  struct asked asked[COOKIES];
+  struct keep keeps[KEEPS];
+  uint32_t keep_count;
+  uint32_t limits[TENANTS];
 };
 
 struct model {
@@ -72,8 +99,11 @@ struct model {
   uint32_t write_errors, read_errors, sync_errors; /* percent */
   uint32_t resize_percent;
   bool is_draining;
+  bool puts_off; /* while draining: speculation waits for everything else */
+  struct hints hints;
   struct command commands[COMMANDS];
   uint64_t done[KIND_COUNT], failed[KIND_COUNT], cuts;
+  uint64_t promotions, hydrated_bytes, timely_hits, late_hits, wasted_bytes;
   uint8_t frames[FRAMES * SLOT];
 };
 
@@ -111,6 +141,17 @@ void abort_clear(struct command *command);
 bool is_being_cleared(uint32_t volume, uint64_t offset, uint64_t length);
 bool has_fence(uint32_t volume);
 void end_command(struct command *command, bool is_failed);
+
+/* ---- tier_hints.c ---- */
+struct ps_tier_access random_access(void);
+uint64_t random_time(void);
+/* The tier is new. */
+void start_hints(void);
+/* Hydrates or keeps something, or starts the fills of a read that does not wait. */
+void hint(void);
+void prune_keeps(void);
+void check_hint_action(const struct ps_tier_action *action);
+void take_promotions(void);
 
 /* ---- tier_model.c ---- */
 void issue_clear(const struct command *command);

@@ -1,12 +1,23 @@
-/* What is to be done now: reads that somebody waits for, other reads, writes, syncs. */
+/* What is to be done now: reads that somebody waits for, or is to come for by a time; writes;
+ * syncs; reads that nobody asked for. */
 #include "internal.h"
 
 void tier_describe(const struct ps_tier *tier, uint32_t number, struct ps_tier_action *action) {
   const struct op *op = &tier->ops[number];
   const struct volume *volume = &tier->volumes[op->volume];
-  *action = (struct ps_tier_action){
-      .op = op->kind, .volume = op->volume, .frame = NONE, .ticket = number, .demand = op->demand};
+  *action = (struct ps_tier_action){.op = op->kind,
+                                    .volume = op->volume,
+                                    .frame = NONE,
+                                    .ticket = number,
+                                    .deadline_ns = UINT64_MAX,
+                                    .urgency = op->urgency};
   if (op->kind == PS_TIER_SYNC) return;
+  action->tenant = op->tenant;
+  if (op->kind == PS_TIER_READ) {
+    action->deadline_ns = op->deadline_ns;
+    action->cookie = op->cookie;
+    action->priority = op->priority;
+  }
   const struct extent *extent = &tier->extents[op->extent];
   uint32_t start = first_unit(op->units) * volume->unit_size;
   uint32_t end = start + unit_count(op->units) * volume->unit_size;
@@ -23,8 +34,8 @@ bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_a
   assert(action != NULL);
   tier_enter(tier, now_ns, NULL);
   tier_pump(tier);
-  return tier_issue_fill(tier, action) || tier_issue_write(tier, action) ||
-         tier_issue_sync(tier, action);
+  return tier_issue_fill(tier, PS_TIER_DATED, action) || tier_issue_write(tier, action) ||
+         tier_issue_sync(tier, action) || tier_issue_fill(tier, PS_TIER_SPECULATIVE, action);
 }
 
 void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error) {

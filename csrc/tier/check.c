@@ -70,7 +70,7 @@ static int check_masks(const struct ps_tier *tier, uint32_t index) {
   if (extent->frame == NONE && (extent->valid | extent->fill) != 0) return 26;
   if (extent->frame == NONE && extent->fills == NONE && extent->write == NO_WRITE) return 27;
   if (extent->frame != NONE && extent->valid == 0 && extent->fills == NONE) return 28;
-  return 0;
+  return (extent->unread & ~extent->valid) == 0 ? 0 : 29;
 }
 
 /* 3x: places and the write under way. */
@@ -184,6 +184,10 @@ static int check_totals(const struct ps_tier *tier) {
   uint32_t unclean = 0, dirty = 0, placed = tier->promised.length, places = 0;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) {
     if (!list_is_sound(&tier->classes[i])) return 80;
+    for (uint32_t j = tier->classes[i].first; j != NONE; j = tier_list_next(&tier->classes[i], j)) {
+      const struct extent *extent = &tier->extents[j];
+      if (i != (extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class)) return 79;
+    }
     placed += tier->classes[i].length;
   }
   if (!list_is_sound(&tier->promised) || !list_is_sound(&tier->active)) return 81;
@@ -207,6 +211,102 @@ static int check_totals(const struct ps_tier *tier) {
   return 0;
 }
 
+static bool heap_is_sound(const struct heap *heap) {
+  for (uint32_t i = 0; i < heap->length; i++) {
+    const struct heap_entry *entry = &heap->entries[i], *parent = &heap->entries[(i - 1) / 2];
+    if (tier_heap_entry(heap, entry->item) != entry) return false;
+    if (i == 0 || parent->key < entry->key) continue;
+    if (parent->key > entry->key || parent->rank > entry->rank) return false;
+  }
+  return true;
+}
+
+/* 9x: pending fills are where their urgency says; of those that became more urgent after they were
+ * handed out there is news. */
+static int check_fills(const struct ps_tier *tier) {
+  const struct list *lists[] = {&tier->demand_fills, NULL, &tier->speculative_fills};
+  uint32_t pending[] = {0, 0, 0}, promoted = 0;
+  if (!list_is_sound(lists[PS_TIER_DEMAND])) return 90;
+  if (!list_is_sound(lists[PS_TIER_SPECULATIVE]) || !list_is_sound(&tier->promotions)) return 90;
+  if (!heap_is_sound(&tier->dated_fills)) return 91;
+  for (uint32_t i = 0; i < tier->fill_count; i++) {
+    const struct op *op = &tier->ops[i];
+    if (op->state == OP_FREE) continue;
+    if (op->urgency > PS_TIER_SPECULATIVE) return 92;
+    if (op->urgency != PS_TIER_DATED && op->deadline_ns != UINT64_MAX) return 92;
+    if (op->is_promoted && op->state != OP_ISSUED) return 93;
+    pending[op->urgency] += op->state == OP_PENDING;
+    promoted += op->is_promoted;
+    bool is_dated = op->state == OP_PENDING && op->urgency == PS_TIER_DATED;
+    if (is_dated && tier_heap_entry(&tier->dated_fills, i)->key != op->deadline_ns) return 94;
+  }
+  if (promoted != tier->promotions.length) return 93;
+  if (pending[PS_TIER_DATED] != tier->dated_fills.length) return 95;
+  for (uint32_t i = 0; i < 3; i++) {
+    if (lists[i] != NULL && lists[i]->length != pending[i]) return 96;
+  }
+  return 0;
+}
+
+/* 10x: keeps, none of which is over, unless there were too many of them for one call to end. */
+static int check_keeps(const struct ps_tier *tier) {
+  uint32_t kept = 0;
+  if (!heap_is_sound(&tier->keeps)) return 100;
+  for (uint32_t i = 0; i < tier->config.extent_count; i++) {
+    const struct extent *extent = &tier->extents[i];
+    if (!extent->tracked || !extent->kept) continue;
+    if (extent->frame == NONE) return 101;
+    if (tier_heap_entry(&tier->keeps, extent->frame)->item != extent->frame) return 102;
+    if (tier->frames[extent->frame].keeper >= tier->config.tenant_count) return 103;
+    kept++;
+  }
+  if (kept != tier->keeps.length) return 104;
+  bool is_over = kept > 0 && tier->keeps.entries[0].key <= tier->now_ns;
+  return is_over && !tier->has_expired_keeps ? 105 : 0;
+}
+
+/* 11x: what is counted for a tenant. */
+static int check_tenant(const struct ps_tier *tier, uint32_t tenant) {
+  uint32_t frames = 0, hint_frames = 0;
+  uint64_t unread = 0;
+  for (uint32_t i = 0; i < tier->config.extent_count; i++) {
+    const struct extent *extent = &tier->extents[i];
+    if (!extent->tracked) continue;
+    bool is_prestaged = extent->prestaged && extent->tenant == tenant;
+    bool is_kept = extent->kept && tier->frames[extent->frame].keeper == tenant;
+    if (extent->prestaged && extent->value_class != CLASS_HYDRATED) return 110;
+    if (extent->prestaged && extent->frame == NONE) return 111;
+    hint_frames += is_prestaged || is_kept;
+    if (extent->tenant != tenant) continue;
+    frames += extent->frame != NONE;
+    unread += (uint64_t)unit_count(extent->unread) << tier->volumes[extent->volume].unit_shift;
+  }
+  const struct ps_tier_tenant *stats = &tier->tenants[tenant].stats;
+  if (stats->frames != frames) return 112;
+  if (stats->hint_frames != hint_frames) return 113;
+  return stats->wasted_bytes + unread <= stats->hydrated_bytes ? 0 : 114;
+}
+
+/* 12x: of all tenants together. */
+static int check_tenants(const struct ps_tier *tier) {
+  struct ps_tier_tenant sum = {0};
+  uint32_t holders = 0;
+  for (uint32_t i = 0; i < tier->config.tenant_count; i++) {
+    const struct ps_tier_tenant *stats = &tier->tenants[i].stats;
+    holders += stats->frames > 0;
+    sum.frames += stats->frames;
+    sum.timely_hits += stats->timely_hits;
+    sum.late_hits += stats->late_hits;
+    sum.hydrated_bytes += stats->hydrated_bytes;
+    sum.wasted_bytes += stats->wasted_bytes;
+  }
+  if (holders != tier->holders || sum.frames != tier->frames_resident) return 120;
+  if (sum.timely_hits != tier->stats.timely_hits) return 121;
+  if (sum.late_hits != tier->stats.late_hits) return 122;
+  if (sum.hydrated_bytes != tier->stats.hydrated_bytes) return 123;
+  return sum.wasted_bytes == tier->stats.wasted_bytes ? 0 : 124;
+}
+
 int ps_tier_check(const struct ps_tier *tier) {
   assert(tier != NULL);
   int failed = check_index(tier);
@@ -220,5 +320,11 @@ int ps_tier_check(const struct ps_tier *tier) {
   for (uint32_t i = 0; failed == 0 && i < tier->config.volume_count; i++) {
     if (tier->volumes[i].is_present) failed = check_volume(tier, i);
   }
-  return failed != 0 ? failed : check_totals(tier);
+  if (failed == 0) failed = check_totals(tier);
+  if (failed == 0) failed = check_fills(tier);
+  if (failed == 0) failed = check_keeps(tier);
+  for (uint32_t i = 0; failed == 0 && i < tier->config.tenant_count; i++) {
+    failed = check_tenant(tier, i);
+  }
+  return failed != 0 ? failed : check_tenants(tier);
 }

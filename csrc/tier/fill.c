@@ -1,4 +1,4 @@
-/* Reads: hits pin, misses fill. A fill is one media read of a run of missing units.
+/* Fills: one is a media read of a run of missing units.
  *
  * A fill lands only in its live units. A write, zero or drop of a unit takes it out of the live
  * units of every fill under way, for good: a later fill of the same unit is another operation. So
@@ -6,7 +6,8 @@
  */
 #include "internal.h"
 
-static uint32_t make_fill(struct ps_tier *tier, uint32_t index, uint16_t run, bool demand) {
+static void make_fill(struct ps_tier *tier, uint32_t index, uint16_t run,
+                      const struct ps_tier_access *access, bool is_hydrate) {
   struct extent *extent = &tier->extents[index];
   uint32_t number = tier->fill_free != NONE ? tier->fill_free : tier->fills_used;
   /* FILLS_PER_FRAME runs of 16 units in every frame: they cannot run out, for the units of a run
@@ -21,7 +22,13 @@ static uint32_t make_fill(struct ps_tier *tier, uint32_t index, uint16_t run, bo
   }
   op->kind = PS_TIER_READ;
   op->state = OP_PENDING;
-  op->demand = demand;
+  op->urgency = access->urgency;
+  op->deadline_ns = access->urgency == PS_TIER_DATED ? access->deadline_ns : UINT64_MAX;
+  op->priority = access->priority;
+  op->tenant = access->tenant;
+  op->is_hydrate = is_hydrate;
+  op->is_promoted = false;
+  op->cookie = is_hydrate ? access->cookie : 0;
   op->extent = index;
   op->volume = extent->volume;
   op->frame = extent->frame;
@@ -32,15 +39,15 @@ static uint32_t make_fill(struct ps_tier *tier, uint32_t index, uint16_t run, bo
   extent->fill |= run;
   tier_hold(tier, op->frame);
   volume_of(tier, extent)->ops++;
-  tier_list_append(demand ? &tier->demand_fills : &tier->other_fills, number);
-  return number;
+  tier_list_fill(tier, number);
 }
 
-static void start_fills(struct ps_tier *tier, uint32_t index, uint16_t missing, bool demand) {
+void tier_start_fills(struct ps_tier *tier, uint32_t index, uint16_t missing,
+                      const struct ps_tier_access *access, bool is_hydrate) {
   assert((missing & (tier->extents[index].valid | tier->extents[index].fill)) == 0);
   while (missing != 0) {
     uint16_t run = lowest_run(missing);
-    make_fill(tier, index, run, demand);
+    make_fill(tier, index, run, access, is_hydrate);
     missing = (uint16_t)(missing & ~run);
   }
   tier_settle(tier, index);
@@ -49,15 +56,7 @@ static void start_fills(struct ps_tier *tier, uint32_t index, uint16_t missing, 
 static void wait_for_fill(struct ps_tier *tier, const struct extent *extent, uint16_t units,
                           struct ps_tier_waiter *waiter) {
   for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
-    struct op *op = &tier->ops[i];
-    if ((op->live & units) == 0) continue;
-    if (!op->demand) {
-      op->demand = 1;
-      if (op->state == OP_PENDING) {
-        tier_list_remove(&tier->other_fills, i);
-        tier_list_append(&tier->demand_fills, i);
-      }
-    }
+    if ((tier->ops[i].live & units) == 0) continue;
     tier_wait(tier, waiter, WAIT_FILL, i);
     return;
   }
@@ -67,7 +66,7 @@ static void wait_for_fill(struct ps_tier *tier, const struct extent *extent, uin
 /* Media work that was under way to or from these units when they were dropped (the volume shrank):
  * a write, so what a fill would read is not settled; or a fill, which still owns these bytes of the
  * frame. A new fill waits for its end. Returns the operation, or NONE. */
-static uint32_t unsettled(struct ps_tier *tier, const struct extent *extent, uint16_t units) {
+uint32_t tier_unsettled(struct ps_tier *tier, const struct extent *extent, uint16_t units) {
   if (extent->write != NO_WRITE) {
     const struct op *op = write_of(tier, extent);
     uint16_t dropped = (uint16_t)(op->units & ~extent->flushing);
@@ -80,8 +79,7 @@ static uint32_t unsettled(struct ps_tier *tier, const struct extent *extent, uin
   return NONE;
 }
 
-/* Whether some of the units were dropped while somebody read them who still does. */
-static bool is_exposed(const struct ps_tier *tier, const struct extent *extent, uint16_t units) {
+bool tier_is_exposed(const struct ps_tier *tier, const struct extent *extent, uint16_t units) {
   if (extent->frame == NONE || (extent->exposed & units) == 0) return false;
   return tier->frames[extent->frame].references > 1;
 }
@@ -102,32 +100,34 @@ static bool move_out(struct ps_tier *tier, uint32_t index, struct ps_tier_waiter
   return true;
 }
 
-bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, uint16_t tenant,
-               bool once, struct ps_tier_waiter *waiter) {
+/* The class of what an access brings in. */
+static uint32_t class_of(const struct ps_tier_access *access, const struct ps_tier_waiter *waiter) {
+  if (access->once) return CLASS_ONCE;
+  return waiter == NULL ? CLASS_HYDRATED : CLASS_READ;
+}
+
+bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units,
+               const struct ps_tier_access *access, struct ps_tier_waiter *waiter) {
   uint32_t index = tier_find(tier, span->volume, span->number);
   uint16_t missing = units;
   if (index != NONE) {
     struct extent *extent = &tier->extents[index];
     if ((units & ~extent->valid) == 0) return true;
     missing = (uint16_t)(units & ~extent->valid & ~extent->fill);
-    uint32_t op = unsettled(tier, extent, missing);
+    tier_promote(tier, extent, (uint16_t)(units & ~extent->valid), access);
+    uint32_t op = tier_unsettled(tier, extent, missing);
     if (op != NONE) {
       if (waiter != NULL) tier_wait(tier, waiter, WAIT_FILL, op);
       return false;
     }
-    if (is_exposed(tier, extent, missing) && !move_out(tier, index, waiter)) return false;
+    if (tier_is_exposed(tier, extent, missing) && !move_out(tier, index, waiter)) return false;
   }
   if (missing != 0 && (index == NONE || tier->extents[index].frame == NONE)) {
     uint32_t frame = tier_get_frame(tier, waiter);
     if (frame == NONE) return false;
-    if (index == NONE) {
-      index = tier_track(tier, span->volume, span->number, tenant,
-                         once ? CLASS_ONCE : (waiter == NULL ? CLASS_HYDRATED : CLASS_READ));
-      tier->extents[index].once = once;
-    }
-    tier_set_frame(tier, index, frame);
+    index = tier_bring_in(tier, index, span, access->tenant, class_of(access, waiter), frame);
   }
-  if (missing != 0) start_fills(tier, index, missing, waiter != NULL);
+  if (missing != 0) tier_start_fills(tier, index, missing, access, false);
   if (waiter != NULL) wait_for_fill(tier, &tier->extents[index], units, waiter);
   return false;
 }
@@ -153,6 +153,7 @@ static void free_fill(struct ps_tier *tier, uint32_t number) {
   *link = op->next;
   assert(volume_of(tier, extent)->ops > 0);
   volume_of(tier, extent)->ops--;
+  tier_drop_promotion(tier, number);
   op->state = OP_FREE;
   op->next = tier->fill_free;
   tier->fill_free = number;
@@ -186,6 +187,7 @@ void tier_end_fill(struct ps_tier *tier, uint32_t number, int32_t error) {
     tier->stats.fill_errors++;
   } else if (op->live != 0) {
     land(tier, extent, op);
+    if (op->is_hydrate) tier_land_hydrate(tier, index, op->live);
     extent->last_use = tier_ticks(tier->now_ns);
     if (op->waiters.first != NULL) extent->promised = 1;
   }
@@ -194,16 +196,9 @@ void tier_end_fill(struct ps_tier *tier, uint32_t number, int32_t error) {
   tier_settle(tier, index);
 }
 
-static uint32_t next_fill(struct ps_tier *tier) {
-  struct list *list = tier->demand_fills.first != NONE ? &tier->demand_fills : &tier->other_fills;
-  uint32_t number = list->first;
-  if (number != NONE) tier_list_remove(list, number);
-  return number;
-}
-
-bool tier_issue_fill(struct ps_tier *tier, struct ps_tier_action *action) {
+bool tier_issue_fill(struct ps_tier *tier, uint32_t least, struct ps_tier_action *action) {
   uint32_t number;
-  while ((number = next_fill(tier)) != NONE) {
+  while ((number = tier_next_fill(tier, least)) != NONE) {
     struct op *op = &tier->ops[number];
     assert(op->state == OP_PENDING);
     if (op->live == 0) { /* written or dropped before the read began */
@@ -217,76 +212,4 @@ bool tier_issue_fill(struct ps_tier *tier, struct ps_tier_action *action) {
     return true;
   }
   return false;
-}
-
-/* ---- the calls ---- */
-
-static void touch(struct ps_tier *tier, struct extent *extent, bool once, bool first) {
-  extent->promised = 0;
-  if (once && !first) return; /* neither warms nor cools what others keep */
-  extent->last_use = tier_ticks(tier->now_ns);
-  if (once) return;
-  extent->once = 0;
-  if (extent->value_class < CLASS_READ) {
-    extent->value_class = CLASS_READ;
-  } else if (extent->value_class == CLASS_READ && !first) {
-    extent->value_class = CLASS_READ_AGAIN;
-  }
-}
-
-int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                 uint32_t length, uint16_t tenant, bool once, struct ps_tier_waiter *waiter,
-                 uint32_t *frame) {
-  struct span span;
-  assert(frame != NULL);
-  tier_enter(tier, now_ns, waiter);
-  *frame = NONE;
-  if (tier_told_error(waiter)) return tier_leave(tier, waiter, PS_TIER_ERROR);
-  int32_t error = tier_span(tier, volume, offset, length, &span);
-  if (error != 0) return tier_leave(tier, waiter, tier_fail(waiter, error));
-  bool seen = waiter != NULL && (waiter->state & SEEN_MISS) != 0;
-  if (!tier_need(tier, &span, span.touched, tenant, once, waiter)) {
-    if (!seen) tier->stats.read_misses++;
-    if (waiter != NULL) waiter->state |= SEEN_MISS;
-    return tier_leave(tier, waiter, PS_TIER_WAIT);
-  }
-  if (!seen) tier->stats.read_hits++;
-  uint32_t index = tier_find(tier, volume, span.number);
-  struct extent *extent = &tier->extents[index];
-  tier_hold(tier, extent->frame);
-  if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
-  touch(tier, extent, once, seen);
-  tier_settle(tier, index);
-  *frame = extent->frame;
-  return tier_leave(tier, waiter, PS_TIER_DONE);
-}
-
-/* A frame for a hydrate: never before anyone who waits, never dearer than its class. */
-static uint32_t hydrate_frame(struct ps_tier *tier, uint32_t value_class) {
-  if (tier->frame_queue.first != NULL) return NONE;
-  return tier_take_frame(tier, tier->values[value_class * AGE_BINS]);
-}
-
-bool ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                     uint32_t length, uint16_t tenant, uint32_t value_class) {
-  struct span span;
-  tier_enter(tier, now_ns, NULL);
-  if (value_class >= CLASS_COUNT) return false;
-  if (tier_span(tier, volume, offset, length, &span) != 0) return false;
-  uint32_t index = tier_find(tier, volume, span.number);
-  uint16_t missing = span.touched;
-  if (index != NONE) {
-    struct extent *extent = &tier->extents[index];
-    missing = (uint16_t)(missing & ~extent->valid & ~extent->fill);
-    if (unsettled(tier, extent, missing) != NONE || is_exposed(tier, extent, missing)) return false;
-  }
-  if (missing == 0) return true;
-  if (index == NONE || tier->extents[index].frame == NONE) {
-    uint32_t frame = hydrate_frame(tier, value_class);
-    if (frame == NONE) return false;
-    if (index == NONE) index = tier_track(tier, volume, span.number, tenant, CLASS_HYDRATED);
-    tier_set_frame(tier, index, frame);
-  }
-  start_fills(tier, index, missing, false);
-  return true;
 }

@@ -54,14 +54,13 @@ static uint32_t age_bin(const struct ps_tier *tier, uint32_t last_use) {
   return bin < AGE_BINS ? bin : AGE_BINS - 1;
 }
 
-/* What the extent is worth now. What was read once and is not to be kept is as old as can be. */
-static float tier_value(const struct ps_tier *tier, const struct extent *extent) {
+/* What was read once and is not to be kept is as old as can be. */
+float tier_value(const struct ps_tier *tier, const struct extent *extent) {
   uint32_t bin = extent->once ? AGE_BINS - 1 : age_bin(tier, extent->last_use);
   return tier->values[extent->value_class * AGE_BINS + bin];
 }
 
-/* Extents that nobody came back for lose their promise. */
-static void expire_promises(struct ps_tier *tier) {
+void tier_expire_promises(struct ps_tier *tier) {
   uint32_t now = tier_ticks(tier->now_ns);
   uint32_t index;
   while ((index = tier->promised.first) != NONE) {
@@ -73,16 +72,16 @@ static void expire_promises(struct ps_tier *tier) {
 }
 
 /* The coldest extent of each class is a candidate; the one worth least goes. Among equals the
- * lowest class, and that is the one used longest ago in it. */
-static uint32_t victim(const struct ps_tier *tier, float ceiling) {
+ * lowest class, and that is the one used longest ago in it. What is kept goes last of all. */
+static uint32_t victim(const struct ps_tier *tier) {
   uint32_t best = NONE;
-  float best_value = ceiling;
+  float best_value = 0;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) {
     uint32_t index = tier->classes[i].last;
-    if (index == NONE) continue;
+    if (index == NONE || i == CLASS_KEPT) continue;
     float value = tier_value(tier, &tier->extents[index]);
-    bool better = best == NONE ? value <= best_value : value < best_value;
-    if (!better && best != NONE && value == best_value) {
+    bool better = best == NONE || value < best_value;
+    if (!better && value == best_value) {
       uint32_t now = tier_ticks(tier->now_ns);
       better = now - tier->extents[index].last_use > now - tier->extents[best].last_use;
     }
@@ -90,24 +89,33 @@ static uint32_t victim(const struct ps_tier *tier, float ceiling) {
     best = index;
     best_value = value;
   }
-  return best;
+  return best != NONE ? best : tier->classes[CLASS_KEPT].last;
 }
 
-uint32_t tier_take_frame(struct ps_tier *tier, float ceiling) {
-  if (tier->frame_free == NONE) {
-    expire_promises(tier);
-    uint32_t index = victim(tier, ceiling);
-    if (index == NONE) return NONE;
-    assert(unclean_units(&tier->extents[index]) == 0);
-    tier->stats.evictions++;
-    tier_forget_units(tier, index, UINT16_MAX);
-  }
+uint32_t tier_take_free(struct ps_tier *tier) {
   uint32_t frame = tier->frame_free;
-  assert(frame != NONE && tier->frames_free > 0);
+  if (frame == NONE) return NONE;
+  assert(tier->frames_free > 0);
   tier->frame_free = tier->frames[frame].next_free;
   tier->frames_free--;
   tier->frames[frame].references = 1;
   return frame;
+}
+
+uint32_t tier_evict(struct ps_tier *tier, uint32_t index) {
+  assert(tier->extents[index].place == PLACE_EVICTABLE);
+  assert(unclean_units(&tier->extents[index]) == 0);
+  tier->stats.evictions++;
+  tier_forget_units(tier, index, UINT16_MAX);
+  return tier_take_free(tier);
+}
+
+uint32_t tier_take_frame(struct ps_tier *tier) {
+  uint32_t frame = tier_take_free(tier);
+  if (frame != NONE) return frame;
+  tier_expire_promises(tier);
+  uint32_t index = victim(tier);
+  return index == NONE ? NONE : tier_evict(tier, index);
 }
 
 uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
@@ -116,7 +124,7 @@ uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
     return waiter->volume;
   }
   if (tier->frame_queue.first == NULL) {
-    uint32_t frame = tier_take_frame(tier, __builtin_inff());
+    uint32_t frame = tier_take_frame(tier);
     if (frame != NONE) return frame;
   }
   if (waiter != NULL) {

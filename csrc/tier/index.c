@@ -19,10 +19,9 @@ uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number)
   return NONE;
 }
 
-uint32_t tier_track(struct ps_tier *tier, uint32_t volume, uint64_t number, uint16_t tenant,
-                    uint32_t value_class) {
+static uint32_t track(struct ps_tier *tier, uint32_t volume, uint64_t number) {
   uint32_t index = tier->extent_free;
-  assert(value_class < CLASS_COUNT && volume < tier->config.volume_count);
+  assert(volume < tier->config.volume_count);
   assert(tier_find(tier, volume, number) == NONE);
   /* Every tracked extent has a frame, or media work that holds a frame of it: they cannot run out,
    * for extent_count >= frame_count. */
@@ -39,8 +38,6 @@ uint32_t tier_track(struct ps_tier *tier, uint32_t volume, uint64_t number, uint
                             .fills = NONE,
                             .last_use = tier_ticks(tier->now_ns),
                             .volume = (uint16_t)volume,
-                            .tenant = tenant,
-                            .value_class = (uint16_t)(value_class & (CLASS_COUNT - 1)),
                             .tracked = 1,
                             .write = NO_WRITE};
   *bucket = index;
@@ -51,6 +48,7 @@ static void untrack(struct ps_tier *tier, uint32_t index) {
   struct extent *extent = &tier->extents[index];
   assert(extent->frame == NONE && extent->fills == NONE && extent->write == NO_WRITE);
   assert(extent->in_dirty == DIRTY_NONE && extent->place == PLACE_NONE && extent->counted == 0);
+  assert(!extent->kept && !extent->prestaged && extent->unread == 0);
   uint32_t *link = &tier->buckets[bucket_of(tier, extent->volume, extent->number)];
   while (*link != index) link = &tier->extents[*link].hash_next;
   *link = extent->hash_next;
@@ -61,19 +59,30 @@ static void untrack(struct ps_tier *tier, uint32_t index) {
   tier_wake_ranges(tier, index, 0);
 }
 
+/* The extent's frame is the index's no longer. */
+static void leave_frame(struct ps_tier *tier, uint32_t frame) {
+  if (tier->frames[frame].references == 1) tier->frames_idle--;
+  tier->frames[frame].extent = NONE;
+  tier->frames_resident--;
+  tier_unhold(tier, frame);
+}
+
 void tier_set_frame(struct ps_tier *tier, uint32_t index, uint32_t frame) {
   struct extent *extent = &tier->extents[index];
   uint32_t old = extent->frame;
   assert(frame == NONE || tier->frames[frame].extent == NONE);
   /* The unsynced list is in order of stamps, and a frame changes none. */
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
-  if (old != NONE) {
-    assert(tier->frames[old].extent == index);
-    if (tier->frames[old].references == 1) tier->frames_idle--;
-    tier->frames[old].extent = NONE;
-    tier->frames_resident--;
-    tier_unhold(tier, old);
+  if (frame == NONE) {
+    tier_set_prestaged(tier, index, false);
+    if (extent->kept) tier_end_keep(tier, index);
+    if (old != NONE) tier_discharge(tier, extent->tenant);
+  } else {
+    if (extent->kept) tier_move_keep(tier, index, frame);
+    if (old == NONE) tier_charge(tier, extent->tenant);
   }
+  assert(old == NONE || tier->frames[old].extent == index);
+  if (old != NONE) leave_frame(tier, old);
   extent->frame = frame;
   extent->exposed = 0;
   if (frame == NONE) return;
@@ -81,6 +90,20 @@ void tier_set_frame(struct ps_tier *tier, uint32_t index, uint32_t frame) {
   tier->frames[frame].extent = index;
   tier->frames_resident++;
   if (tier->frames[frame].references == 1) tier->frames_idle++;
+}
+
+uint32_t tier_bring_in(struct ps_tier *tier, uint32_t index, const struct span *span,
+                       uint16_t tenant, uint32_t value_class, uint32_t frame) {
+  assert(tenant < tier->config.tenant_count && value_class < CLASS_COUNT && frame != NONE);
+  if (index == NONE) index = track(tier, span->volume, span->number);
+  struct extent *extent = &tier->extents[index];
+  assert(extent->frame == NONE && !extent->prestaged && !extent->kept);
+  extent->tenant = tenant;
+  extent->hinted = 0;
+  extent->value_class = (uint16_t)(value_class & (CLASS_COUNT - 1));
+  extent->once = value_class == CLASS_ONCE;
+  tier_set_frame(tier, index, frame);
+  return index;
 }
 
 /* ---- the volume's lists of changed extents ---- */
@@ -130,7 +153,7 @@ static struct list *place_list(struct ps_tier *tier, const struct extent *extent
     case PLACE_UNSYNCED:
       return &volume_of(tier, extent)->unsynced;
     case PLACE_EVICTABLE:
-      return &tier->classes[extent->value_class];
+      return &tier->classes[extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class];
     default:
       assert(extent->place == PLACE_PROMISED);
       return &tier->promised;
@@ -151,6 +174,15 @@ static enum place wanted_place(const struct ps_tier *tier, const struct extent *
   return extent->promised ? PLACE_PROMISED : PLACE_EVICTABLE;
 }
 
+/* Was used before anything in the list of a class: it was pinned, unwritten or kept for long. */
+static bool is_coldest(const struct ps_tier *tier, const struct list *list,
+                       const struct extent *extent) {
+  if (list->last == NONE) return false;
+  const struct extent *last = &tier->extents[list->last];
+  uint32_t now = tier_ticks(tier->now_ns);
+  return !last->once && now - extent->last_use > now - last->last_use;
+}
+
 static void place(struct ps_tier *tier, uint32_t index, enum place wanted) {
   struct extent *extent = &tier->extents[index];
   assert(extent->place == PLACE_NONE && wanted != PLACE_NONE);
@@ -162,7 +194,7 @@ static void place(struct ps_tier *tier, uint32_t index, enum place wanted) {
     tier_activate(tier, volume);
   }
   /* The hot end of a class is its front; everything else is in order of arrival. */
-  if (wanted == PLACE_EVICTABLE && !extent->once) {
+  if (wanted == PLACE_EVICTABLE && !extent->once && !is_coldest(tier, list, extent)) {
     tier_list_prepend(list, index);
   } else {
     tier_list_append(list, index);
@@ -222,6 +254,7 @@ void tier_forget_units(struct ps_tier *tier, uint32_t index, uint16_t units) {
   tier_cancel_fills(tier, index, units);
   if (extent->frame != NONE && tier->frames[extent->frame].references > 1)
     extent->exposed |= extent->valid & units;
+  tier_waste(tier, index, units);
   extent->valid &= keep;
   extent->dirty &= keep;
   extent->flushing &= keep;

@@ -18,6 +18,14 @@
  * after PROMISE_TICKS at latest) or held by media work, which ends. So whoever waits for a frame
  * waits for no other command. Two in reserve: one frame for the fill of a partial write, one for a
  * zero.
+ *
+ * Hints change none of it. Shares, hint limits and keeps are refusals to hints alone: a read or a
+ * write takes any frame that is evictable, of whichever tenant, and a kept one when there is no
+ * other (tier_take_frame). A hydrate takes no frame while somebody waits for one, and holds what it
+ * took only as media work that it began; from the end of that on the frame is evictable. That work
+ * may be put off for other media work only while there is other work (nobody idles while
+ * speculation waits); and each piece of other work, when it ends, makes what it holds evictable or
+ * clean. So it is still true that the frame that is waited for comes.
  */
 #ifndef PRESTAGE_TIER_INTERNAL_H
 #define PRESTAGE_TIER_INTERNAL_H
@@ -41,7 +49,10 @@ enum {
   RESERVE_FRAMES = 2,
   TICK_SHIFT = 20,      /* a tick is 2^20 ns, about a millisecond */
   PROMISE_TICKS = 1024, /* how long a filled extent is kept for who waited for it */
-  BACKOFF_MOST = 64     /* times retry_ns */
+  BACKOFF_MOST = 64,    /* times retry_ns */
+  HUNT_LENGTH = 32,     /* extents of a list, and frames, that a hint looks at for one to evict */
+  HINT_SHARE = 4,       /* one frame of so many may be held by hints of one tenant, by default */
+  EXPIRE_MOST = 8       /* keeps that one call ends; each call makes one at most */
 };
 
 struct links {
@@ -56,6 +67,20 @@ struct list {
 
 struct queue {
   struct ps_tier_waiter *first, *last;
+  uint32_t length;
+};
+
+/* Smallest first: by key, and of equal ones by rank. */
+struct heap_entry {
+  uint64_t key;
+  uint32_t rank;
+  uint32_t item;
+};
+
+struct heap {
+  struct heap_entry *entries;
+  char *places; /* of element 0: a uint32_t that is the heap's own while the element is in it */
+  size_t stride;
   uint32_t length;
 };
 
@@ -82,6 +107,9 @@ struct extent {
   uint16_t once : 1;
   uint16_t tracked : 1;
   uint16_t counted_dirty : 1; /* as the counters know it */
+  uint16_t prestaged : 1;     /* a hydrate brought it in, and nobody has read it yet */
+  uint16_t hinted : 1;        /* a hydrate was for some of it that no read has come to yet */
+  uint16_t kept : 1;          /* by a hint: its frame is in tier->keeps */
   uint8_t write;              /* its write operation, or NO_WRITE */
   uint8_t spare;
   /* One bit a unit. */
@@ -89,34 +117,55 @@ struct extent {
   uint16_t
       exposed; /* dropped while others saw the frame: not to be filled in it before they left */
   uint16_t counted; /* dirty | flushing | unsynced as the counters know it */
+  uint16_t unread;  /* brought in by a hydrate; nobody has read or overwritten it */
 };
 
 #define NO_WRITE UINT8_MAX
-_Static_assert(sizeof(struct extent) <= 64 + 7 * sizeof(uint16_t) + 4, "extent metadata");
+_Static_assert(sizeof(struct extent) <= 64 + 8 * sizeof(uint16_t), "extent metadata");
 
+/* Only what is resident is kept, so what a keep needs is here. */
 struct frame {
   uint32_t references; /* the index's own, pins, fresh, media work */
   uint32_t extent;     /* whose frame it is, or NONE */
-  uint32_t next_free;
+  union {
+    uint32_t next_free;
+    uint32_t keep_place; /* in tier->keeps, while its extent is kept */
+  };
+  uint16_t keeper; /* the tenant that keeps its extent */
 };
+_Static_assert(sizeof(struct frame) <= 16, "frame metadata");
 
 enum op_state { OP_FREE, OP_PENDING, OP_ISSUED };
 
 /* Media work. Fills come first in the array, then WRITE_OPS writes, then a sync per volume. */
 struct op {
-  uint64_t sequence; /* write: of the oldest change in this pass */
+  union {
+    uint64_t sequence;    /* write: of the oldest change in this pass */
+    uint64_t deadline_ns; /* fill: UINT64_MAX: none */
+  };
+  uint64_t cookie; /* fill: of its hydrate */
   struct queue waiters;
   uint32_t extent;
   uint32_t volume;
-  uint32_t frame; /* referenced while it is pending (fill) or issued */
-  uint32_t next;  /* the extent's next fill; also the free list */
-  struct links links;
-  uint16_t units; /* the run */
-  uint16_t live;  /* fill: units that may still land */
-  uint8_t kind;   /* enum ps_tier_op */
-  uint8_t state;  /* enum op_state */
-  uint8_t demand;
-  uint8_t spare;
+  uint32_t frame;     /* referenced while it is pending (fill) or issued */
+  uint32_t next;      /* the extent's next fill; also the free list */
+  struct links links; /* pending: of its list (`previous` is its place in tier->dated instead, when
+                         that is where it is); issued: of tier->promotions, when it was promoted */
+  uint16_t units;     /* the run */
+  uint16_t live;      /* fill: units that may still land */
+  uint16_t tenant;    /* on whose behalf */
+  uint8_t kind;       /* enum ps_tier_op */
+  uint8_t state;      /* enum op_state */
+  uint8_t urgency;    /* enum ps_tier_urgency */
+  uint8_t priority;
+  bool is_hydrate;  /* fill: a hydrate made it */
+  bool is_promoted; /* in tier->promotions */
+};
+
+struct tenant {
+  struct ps_tier_tenant stats;
+  uint32_t hint_limit; /* frames */
+  uint32_t hand;       /* the frame where its next hunt goes on */
 };
 
 struct volume {
@@ -161,6 +210,10 @@ struct ps_tier {
   uint32_t frames_dirty, frames_unclean;
   struct list classes[CLASS_COUNT];
   struct list promised;
+  struct heap keeps;      /* frames of kept extents, by when that ends */
+  bool has_expired_keeps; /* more than the last call could end */
+  struct tenant *tenants;
+  uint32_t holders; /* tenants that hold frames */
   uint32_t budget, credits;
   float values[CLASS_COUNT * AGE_BINS];
 
@@ -168,7 +221,11 @@ struct ps_tier {
   uint32_t fill_count, op_count;
   uint32_t fill_free, fills_used; /* fills from fills_used on were never used */
   uint32_t write_free, writes_in_use;
-  struct list demand_fills, other_fills, next_runs; /* pending operations */
+  /* Pending operations: fills by urgency, and writes whose pass goes on. */
+  struct list demand_fills, speculative_fills, next_runs;
+  struct heap dated_fills;
+  uint32_t dated_count; /* that there ever were */
+  struct list promotions;
 
   struct volume *volumes;
   struct list active;
@@ -208,7 +265,8 @@ enum value_class {
   CLASS_ONCE = 1,
   CLASS_READ = 2,
   CLASS_READ_AGAIN = 3,
-  CLASS_WRITTEN = 4
+  CLASS_WRITTEN = 4,
+  CLASS_KEPT = 5 /* of what is kept in place of its own class, which extent->value_class stays */
 };
 
 /* Part of a volume that lies within one extent. */
@@ -229,6 +287,13 @@ void tier_list_prepend(struct list *list, uint32_t index);
 void tier_list_insert_after(struct list *list, uint32_t index, uint32_t before);
 void tier_list_remove(struct list *list, uint32_t index);
 
+/* ---- heap.c ---- */
+void tier_heap_init(struct heap *heap, struct heap_entry *entries, void *places, size_t stride);
+void tier_heap_add(struct heap *heap, uint32_t item, uint64_t key, uint32_t rank);
+void tier_heap_remove(struct heap *heap, uint32_t item);
+/* The entry of an item that is in the heap. */
+const struct heap_entry *tier_heap_entry(const struct heap *heap, uint32_t item);
+
 /* ---- waiter.c ---- */
 void tier_queue_append(struct queue *queue, struct ps_tier_waiter *waiter);
 void tier_queue_remove(struct queue *queue, struct ps_tier_waiter *waiter);
@@ -247,8 +312,11 @@ void tier_pump(struct ps_tier *tier);
 
 /* ---- index.c ---- */
 uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number);
-uint32_t tier_track(struct ps_tier *tier, uint32_t volume, uint64_t number, uint16_t tenant,
-                    uint32_t value_class);
+/* Gives a frame (one reference, the index's from now on) to the extent, which is tracked from now
+ * on if it was not, and charges it to the tenant. `index`: as tier_find says, and without a frame.
+ */
+uint32_t tier_bring_in(struct ps_tier *tier, uint32_t index, const struct span *span,
+                       uint16_t tenant, uint32_t value_class, uint32_t frame);
 /* Brings counters and lists in line with the masks and references of the extent; stops tracking
  * it when nothing is left of it. To be called after every change of either. */
 void tier_settle(struct ps_tier *tier, uint32_t index);
@@ -264,8 +332,16 @@ void tier_forget_units(struct ps_tier *tier, uint32_t index, uint16_t units);
 /* ---- frame.c ---- */
 void tier_hold(struct ps_tier *tier, uint32_t frame);
 void tier_unhold(struct ps_tier *tier, uint32_t frame);
-/* A frame (one reference) that is free, or whose extent is worth at most `ceiling`; or NONE. */
-uint32_t tier_take_frame(struct ps_tier *tier, float ceiling);
+/* A frame (one reference) that is free, or whose extent is worth least; or NONE. What is kept goes
+ * when nothing else can. */
+uint32_t tier_take_frame(struct ps_tier *tier);
+/* Takes the frame of an extent that may be evicted. */
+uint32_t tier_evict(struct ps_tier *tier, uint32_t index);
+/* A free frame, or NONE. */
+uint32_t tier_take_free(struct ps_tier *tier);
+void tier_expire_promises(struct ps_tier *tier);
+/* What the extent is worth now, as its own class. */
+float tier_value(const struct ps_tier *tier, const struct extent *extent);
 /* The same in FIFO order with who waits already; queues the waiter when there is none. */
 uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 void tier_copy(struct ps_tier *tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end);
@@ -274,13 +350,57 @@ void tier_clear(struct ps_tier *tier, uint32_t frame, uint32_t start, uint32_t e
 void tier_clear_tail(struct ps_tier *tier, uint32_t volume, uint64_t number, uint32_t frame);
 
 /* ---- fill.c ---- */
-/* True when `units` of the span's extent are valid. Else starts what is missing, and queues the
- * waiter (may be NULL) on it or on the frame that it needs. */
-bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units, uint16_t tenant,
-               bool once, struct ps_tier_waiter *waiter);
+/* True when `units` of the span's extent are valid. Else starts what is missing, as urgent as
+ * `access` says, and queues the waiter (may be NULL) on it or on the frame that it needs. */
+bool tier_need(struct ps_tier *tier, const struct span *span, uint16_t units,
+               const struct ps_tier_access *access, struct ps_tier_waiter *waiter);
+/* Fills of units that the extent's frame misses. */
+void tier_start_fills(struct ps_tier *tier, uint32_t index, uint16_t missing,
+                      const struct ps_tier_access *access, bool is_hydrate);
+/* Media work under way to or from these units, which were dropped since: a new fill waits for its
+ * end. Returns the operation, or NONE. */
+uint32_t tier_unsettled(struct ps_tier *tier, const struct extent *extent, uint16_t units);
+/* Whether some of the units were dropped while somebody read them who still does. */
+bool tier_is_exposed(const struct ps_tier *tier, const struct extent *extent, uint16_t units);
 void tier_cancel_fills(struct ps_tier *tier, uint32_t index, uint16_t units);
 void tier_end_fill(struct ps_tier *tier, uint32_t op, int32_t error);
-bool tier_issue_fill(struct ps_tier *tier, struct ps_tier_action *action);
+/* The next fill that is at least so urgent. */
+bool tier_issue_fill(struct ps_tier *tier, uint32_t least, struct ps_tier_action *action);
+
+/* ---- urgency.c ---- */
+/* Puts a pending fill where its urgency belongs, and takes the most urgent one out (NONE: there is
+ * none that is at least so urgent). */
+void tier_list_fill(struct ps_tier *tier, uint32_t op);
+uint32_t tier_next_fill(struct ps_tier *tier, uint32_t least);
+/* Fills of these units become at least as urgent as the access. */
+void tier_promote(struct ps_tier *tier, const struct extent *extent, uint16_t units,
+                  const struct ps_tier_access *access);
+/* The fill ends: nobody needs to hear of its promotion. */
+void tier_drop_promotion(struct ps_tier *tier, uint32_t op);
+
+/* ---- tenant.c ---- */
+/* One frame more (or less) is charged to the tenant. */
+void tier_charge(struct ps_tier *tier, uint16_t tenant);
+void tier_discharge(struct ps_tier *tier, uint16_t tenant);
+/* How many frames are a tenant's share when this one is among those that hold any. */
+uint32_t tier_share(const struct ps_tier *tier, uint16_t tenant);
+bool tier_is_at_hint_limit(const struct ps_tier *tier, uint16_t tenant);
+void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged);
+/* `units` that a hydrate had brought in go without having been read. */
+void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units);
+/* A read comes to these units: they are there (`is_seen`: it had to wait before), or not. */
+void tier_meet(struct ps_tier *tier, uint32_t index, uint16_t units, bool is_seen);
+void tier_meet_late(struct ps_tier *tier, uint32_t index, uint16_t units);
+void tier_land_hydrate(struct ps_tier *tier, uint32_t index, uint16_t units);
+
+/* ---- keep.c ---- */
+/* Keeps the extent for the tenant as far as its hint limit goes; true when it is kept (by whomever)
+ * until then at least. */
+bool tier_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant, uint64_t until_ns);
+void tier_end_keep(struct ps_tier *tier, uint32_t index);
+/* The extent goes on in another frame. */
+void tier_move_keep(struct ps_tier *tier, uint32_t index, uint32_t frame);
+void tier_expire_keeps(struct ps_tier *tier);
 
 /* ---- action.c ---- */
 void tier_describe(const struct ps_tier *tier, uint32_t op, struct ps_tier_action *action);
@@ -370,5 +490,8 @@ static inline bool tier_is_fenced(const struct ps_tier *tier, const struct exten
 int32_t tier_span(const struct ps_tier *tier, uint32_t volume, uint64_t offset, uint64_t length,
                   struct span *span);
 uint16_t tier_units(const struct volume *volume, uint32_t start, uint32_t end);
+/* How many bytes of the units are in [start, end) of their extent. */
+uint32_t tier_bytes_within(const struct volume *volume, uint16_t units, uint32_t start,
+                           uint32_t end);
 
 #endif

@@ -9,6 +9,7 @@ static bool is_good(const struct ps_tier_config *config) {
   if (config->frame_count > (1u << 28) || config->extent_count > (1u << 30)) return false;
   if (config->extent_count < config->frame_count) return false;
   if (config->volume_count == 0 || config->volume_count > UINT16_MAX) return false;
+  if (config->tenant_count == 0 || config->tenant_count > UINT16_MAX) return false;
   /* The inequality at the top of internal.h: without it commands could wait for one another. */
   if (config->dirty_limit == 0 || config->dirty_limit > config->frame_count) return false;
   if (config->frame_count - config->dirty_limit < RESERVE_FRAMES + 1) return false;
@@ -32,8 +33,12 @@ static bool allocate(struct ps_tier *tier) {
   tier->frames = calloc(config->frame_count, sizeof(*tier->frames));
   tier->ops = calloc(tier->op_count, sizeof(*tier->ops));
   tier->volumes = calloc(config->volume_count, sizeof(*tier->volumes));
+  tier->tenants = calloc(config->tenant_count, sizeof(*tier->tenants));
+  tier->keeps.entries = calloc(config->frame_count, sizeof(struct heap_entry));
+  tier->dated_fills.entries = calloc(tier->fill_count, sizeof(struct heap_entry));
   if (tier->buckets == NULL || tier->extents == NULL || tier->frames == NULL) return false;
-  if (tier->ops == NULL || tier->volumes == NULL) return false;
+  if (tier->ops == NULL || tier->volumes == NULL || tier->tenants == NULL) return false;
+  if (tier->keeps.entries == NULL || tier->dated_fills.entries == NULL) return false;
   memset(tier->buckets, 0xFF, buckets * sizeof(*tier->buckets));
   return true;
 }
@@ -62,9 +67,14 @@ static void init_lists(struct ps_tier *tier) {
   }
   tier_list_init(&tier->promised, &tier->extents[0].place_links, sizeof(struct extent));
   tier_list_init(&tier->demand_fills, &tier->ops[0].links, sizeof(struct op));
-  tier_list_init(&tier->other_fills, &tier->ops[0].links, sizeof(struct op));
+  tier_list_init(&tier->speculative_fills, &tier->ops[0].links, sizeof(struct op));
+  tier_list_init(&tier->promotions, &tier->ops[0].links, sizeof(struct op));
   tier_list_init(&tier->next_runs, &tier->ops[0].links, sizeof(struct op));
   tier_list_init(&tier->active, &tier->volumes[0].active_links, sizeof(struct volume));
+  tier_heap_init(&tier->keeps, tier->keeps.entries, &tier->frames[0].keep_place,
+                 sizeof(struct frame));
+  tier_heap_init(&tier->dated_fills, tier->dated_fills.entries, &tier->ops[0].links.previous,
+                 sizeof(struct op));
 }
 
 /* Least recently used: the older the bin, the less it is worth, whatever the class. */
@@ -89,6 +99,9 @@ struct ps_tier *ps_tier_new(const struct ps_tier_config *config) {
   init_free_lists(tier);
   init_lists(tier);
   init_values(tier);
+  for (uint32_t i = 0; i < config->tenant_count; i++) {
+    tier->tenants[i].hint_limit = config->frame_count / HINT_SHARE;
+  }
   return tier;
 }
 
@@ -99,6 +112,9 @@ void ps_tier_free(struct ps_tier *tier) {
   free(tier->frames);
   free(tier->ops);
   free(tier->volumes);
+  free(tier->tenants);
+  free(tier->keeps.entries);
+  free(tier->dated_fills.entries);
   free(tier);
 }
 

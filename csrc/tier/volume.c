@@ -34,6 +34,20 @@ uint16_t tier_units(const struct volume *volume, uint32_t start, uint32_t end) {
   return (uint16_t)((2u << last) - (1u << first));
 }
 
+uint32_t tier_bytes_within(const struct volume *volume, uint16_t units, uint32_t start,
+                           uint32_t end) {
+  uint32_t bytes = 0;
+  uint16_t rest = units & tier_units(volume, start, end);
+  while (rest != 0) {
+    uint16_t run = lowest_run(rest);
+    uint32_t from = first_unit(run) << volume->unit_shift;
+    uint32_t to = from + (unit_count(run) << volume->unit_shift);
+    bytes += (to < end ? to : end) - (from > start ? from : start);
+    rest = (uint16_t)(rest & ~run);
+  }
+  return bytes;
+}
+
 int32_t tier_span(const struct ps_tier *tier, uint32_t number, uint64_t offset, uint64_t length,
                   struct span *span) {
   if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return ENODEV;
@@ -143,17 +157,15 @@ int ps_tier_volume_remove(struct ps_tier *tier, uint32_t number) {
   return 0;
 }
 
-uint32_t ps_tier_residency(const struct ps_tier *tier, uint32_t number, uint64_t offset,
-                           uint64_t length, uint32_t *units) {
-  assert(tier != NULL);
-  uint32_t valid = 0;
-  if (units != NULL) *units = 0;
-  if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return 0;
+void ps_tier_residency(const struct ps_tier *tier, uint32_t number, uint64_t offset,
+                       uint64_t length, uint64_t *warm_bytes, uint64_t *coming_bytes) {
+  assert(tier != NULL && warm_bytes != NULL && coming_bytes != NULL);
+  *warm_bytes = 0;
+  *coming_bytes = 0;
+  if (number >= tier->config.volume_count || !tier->volumes[number].is_present) return;
   const struct volume *volume = &tier->volumes[number];
-  if (offset >= volume->size || length == 0) return 0;
+  if (offset >= volume->size || length == 0) return;
   uint64_t end = length < volume->size - offset ? offset + length : volume->size;
-  uint64_t total = ((end - 1) >> volume->unit_shift) - (offset >> volume->unit_shift) + 1;
-  if (units != NULL) *units = total < UINT32_MAX ? (uint32_t)total : UINT32_MAX;
   uint64_t first = offset >> tier->slot_shift;
   uint64_t last = (end - 1) >> tier->slot_shift;
   bool scan = last - first >= tier->config.extent_count;
@@ -168,9 +180,9 @@ uint32_t ps_tier_residency(const struct ps_tier *tier, uint32_t number, uint64_t
     uint32_t from = offset > base ? (uint32_t)(offset - base) : 0;
     uint64_t rest = end - base;
     uint32_t to = rest < tier->config.slot_size ? (uint32_t)rest : tier->config.slot_size;
-    valid += unit_count(extent->valid & tier_units(volume, from, to));
+    *warm_bytes += tier_bytes_within(volume, extent->valid, from, to);
+    *coming_bytes += tier_bytes_within(volume, extent->fill, from, to);
   }
-  return valid;
 }
 
 uint64_t ps_tier_unflushed(const struct ps_tier *tier, uint32_t number) {

@@ -73,6 +73,7 @@ static void unqueue(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
 void tier_enter(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter) {
   assert(tier != NULL);
   if (now_ns > tier->now_ns) tier->now_ns = now_ns;
+  if (tier->keeps.length > 0) tier_expire_keeps(tier);
   if (waiter != NULL) unqueue(tier, waiter);
 }
 
@@ -149,7 +150,7 @@ void tier_drop_grants(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint3
 
 static void grant_frames(struct ps_tier *tier) {
   while (tier->frame_queue.first != NULL) {
-    uint32_t frame = tier_take_frame(tier, __builtin_inff());
+    uint32_t frame = tier_take_frame(tier);
     if (frame == NONE) return;
     struct ps_tier_waiter *waiter = tier->frame_queue.first;
     tier_wake(tier, waiter, GRANT_FRAME);

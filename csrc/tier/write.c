@@ -34,7 +34,9 @@ static int prepare(struct ps_tier *tier, struct span *span, uint32_t volume, uin
   int32_t error = tier_span(tier, volume, offset, length, span);
   if (error != 0) return tier_fail(waiter, error);
   uint16_t partial = (uint16_t)(span->touched & ~span->whole);
-  if (partial != 0 && !tier_need(tier, span, partial, tenant, false, waiter)) return PS_TIER_WAIT;
+  const struct ps_tier_access access = {
+      .deadline_ns = UINT64_MAX, .tenant = tenant, .urgency = PS_TIER_DEMAND};
+  if (partial != 0 && !tier_need(tier, span, partial, &access, waiter)) return PS_TIER_WAIT;
   return need_room(tier, span, tier_find(tier, volume, span->number), waiter);
 }
 
@@ -44,6 +46,8 @@ static void mark_changed(struct ps_tier *tier, uint32_t index, const struct span
   assert(extent->frame != NONE);
   tier_cancel_fills(tier, index, span->touched);
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
+  tier_waste(tier, index, span->touched);
+  tier_set_prestaged(tier, index, false);
   extent->valid |= span->touched;
   extent->promised = 0;
   extent->once = 0;
@@ -77,11 +81,9 @@ static void merge_around(struct ps_tier *tier, const struct extent *extent, uint
 /* The new frame (one reference, the index's from now on) takes the place of the old one, if any. */
 static uint32_t swap_in(struct ps_tier *tier, uint32_t index, const struct span *span,
                         uint16_t tenant, uint32_t frame) {
-  if (index == NONE) {
-    index = tier_track(tier, span->volume, span->number, tenant, CLASS_WRITTEN);
-  }
-  struct extent *extent = &tier->extents[index];
-  if (extent->frame != NONE) merge_around(tier, extent, frame, span);
+  if (index == NONE || tier->extents[index].frame == NONE)
+    return tier_bring_in(tier, index, span, tenant, CLASS_WRITTEN, frame);
+  merge_around(tier, &tier->extents[index], frame, span);
   tier_set_frame(tier, index, frame);
   return index;
 }

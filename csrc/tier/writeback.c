@@ -22,7 +22,7 @@ static void issue_run(struct ps_tier *tier, uint32_t number, struct ps_tier_acti
   tier_describe(tier, number, action);
 }
 
-static void start_pass(struct ps_tier *tier, uint32_t index, bool demand,
+static void start_pass(struct ps_tier *tier, uint32_t index, bool is_wanted,
                        struct ps_tier_action *action) {
   struct extent *extent = &tier->extents[index];
   uint32_t number = tier->write_free;
@@ -32,7 +32,8 @@ static void start_pass(struct ps_tier *tier, uint32_t index, bool demand,
   tier->writes_in_use++;
   op->kind = PS_TIER_WRITE;
   op->state = OP_PENDING;
-  op->demand = demand;
+  op->urgency = is_wanted ? PS_TIER_DEMAND : PS_TIER_SPECULATIVE;
+  op->tenant = extent->tenant;
   op->extent = index;
   op->volume = extent->volume;
   op->sequence = extent->dirty_sequence;
@@ -220,9 +221,10 @@ bool tier_issue_write(struct ps_tier *tier, struct ps_tier_action *action) {
     uint32_t index = pick_write(tier, volume);
     turn(tier, number);
     if (index == NONE) continue;
-    bool demand = volume->flushes.first != NULL || tier->frame_queue.first != NULL ||
-                  tier->dirty_queue.first != NULL || tier->extents[index].in_dirty == DIRTY_URGENT;
-    start_pass(tier, index, demand, action);
+    bool is_wanted = volume->flushes.first != NULL || tier->frame_queue.first != NULL ||
+                     tier->dirty_queue.first != NULL ||
+                     tier->extents[index].in_dirty == DIRTY_URGENT;
+    start_pass(tier, index, is_wanted, action);
     return true;
   }
   return false;
@@ -262,7 +264,7 @@ bool tier_issue_sync(struct ps_tier *tier, struct ps_tier_action *action) {
     op->kind = PS_TIER_SYNC;
     op->state = OP_ISSUED;
     op->volume = number;
-    op->demand = volume->syncs.first != NULL;
+    op->urgency = volume->syncs.first != NULL ? PS_TIER_DEMAND : PS_TIER_SPECULATIVE;
     volume->ops++;
     volume->sync_under_way = true;
     volume->sync_started++;

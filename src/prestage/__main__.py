@@ -2,6 +2,6 @@
 
 import sys
 
-from prestage.target.cli import main
+from prestage.cli import main
 
 sys.exit(main())

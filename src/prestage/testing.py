@@ -73,6 +73,7 @@ class Target:
         nqn: str = DEFAULT_NQN,
         hosts: Sequence[str] = (),
         dram: str | int = DEFAULT_DRAM,
+        extension: bool = False,
         settings: TargetSettings | None = None,
         make: Callable[[TargetSettings], view.TargetLike] = make_target,
     ) -> None:
@@ -86,7 +87,8 @@ class Target:
         self._make = make
         try:
             self.settings = require_valid(
-                settings or _settings(namespaces, nqn, hosts, dram, self.directory), "Target"
+                settings or _settings(namespaces, nqn, hosts, dram, self.directory, extension),
+                "Target",
             )
         except BaseException:
             shutil.rmtree(self.directory)
@@ -167,9 +169,11 @@ def _settings(
     hosts: Sequence[str],
     dram: str | int,
     directory: Path,
+    extension: bool,
 ) -> TargetSettings:
     subsystem = SubsystemSettings(
         nqn=nqn,
+        extension=extension,
         hosts=list(hosts),
         namespaces=[namespace_settings(one) for one in namespaces],
     )

@@ -11,7 +11,7 @@ import mmap
 import random
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +26,10 @@ NEVER = 2**64 - 1
 ERROR_BYTES = 1024
 MOST_BYTES = 256 * 1024
 """Longest request of the random operations."""
+ALIGNMENT = 4096
+"""Of buffers and of parts."""
+GAP_BYTE = b"\xa5"
+"""What stands between parts, so that a medium that writes beyond one is seen."""
 
 
 class MediaError(Exception):
@@ -42,13 +46,33 @@ class Request:
     memory: mmap.mmap
     raw: Any
     buffer: Any
+    parts: tuple[int, ...] = ()
+    iovecs: Any = None
     is_done: bool = False
     error: int = 0
 
     @property
     def data(self) -> bytes:
-        """Bytes of the buffer."""
-        return self.memory[: self.length]
+        """Bytes of the buffer, or of the parts one after the other."""
+        if not self.parts:
+            return self.memory[: self.length]
+        places = zip(part_places(self.parts), self.parts, strict=True)
+        return b"".join(self.memory[at : at + length] for at, length in places)
+
+    def is_whole(self) -> bool:
+        """Return whether the gaps between and behind the parts are as they were."""
+        places = part_places(self.parts)
+        ends = [at + length for at, length in zip(places, self.parts, strict=True)]
+        gaps = zip(ends, [*places[1:], len(self.memory)], strict=True)
+        return all(
+            self.memory[end:start] == GAP_BYTE * (start - end) for end, start in gaps if end < start
+        )
+
+
+def part_places(parts: Sequence[int]) -> list[int]:
+    """Return where parts of these lengths stand in the memory: aligned, with a page between."""
+    rooms = [-(-length // ALIGNMENT) * ALIGNMENT + ALIGNMENT for length in parts]
+    return [sum(rooms[:i]) for i in range(len(rooms))]
 
 
 @dataclass(frozen=True)
@@ -118,20 +142,42 @@ class Medium:
             bool(raw.is_rotational),
         )
 
-    def submit(self, op: int, offset: int = 0, length: int = 0, data: bytes = b"") -> Request:
-        """Hand over a request, without kick; `data` (of a write) gives the length."""
+    def submit(
+        self,
+        op: int,
+        offset: int = 0,
+        length: int = 0,
+        data: bytes = b"",
+        parts: Sequence[int] = (),
+    ) -> Request:
+        """Hand over a request, without kick; `data` (of a write) gives the length.
+
+        `parts` are the lengths of the places that a read goes to, in bytes.
+        """
         length = len(data) or length
-        memory = mmap.mmap(-1, max(length, 1))
+        rooms = part_places([*parts, 0])[-1]
+        memory = mmap.mmap(-1, max(length, rooms, 1))
         memory[: len(data)] = data
         raw = ffi.new("struct ps_media_request *")
         buffer = ffi.from_buffer("uint8_t[]", memory, require_writable=True)
-        request = Request(op, offset, length, memory, raw, buffer)
+        request = Request(op, offset, length, memory, raw, buffer, tuple(parts))
         handle = ffi.new_handle(request)
         raw.op, raw.offset, raw.length = op, offset, length
         raw.buffer, raw.owner, raw.done = buffer, handle, _done
+        if parts:
+            self._set_parts(request)
         self.under_way[request] = handle
         lib.ps_media_submit(self.media, raw)
         return request
+
+    def _set_parts(self, request: Request) -> None:
+        request.memory[:] = GAP_BYTE * len(request.memory)
+        request.iovecs = ffi.new("struct iovec[]", len(request.parts))
+        for i, at in enumerate(part_places(request.parts)):
+            request.iovecs[i].iov_base = request.buffer + at
+            request.iovecs[i].iov_len = request.parts[i]
+        request.raw.buffer = ffi.NULL
+        request.raw.parts, request.raw.part_count = request.iovecs, len(request.parts)
 
     def kick(self) -> None:
         """Start what was submitted."""
@@ -175,9 +221,16 @@ class Medium:
             self.pause(end_ns)
             self.poll()
 
-    def run(self, op: int, offset: int = 0, length: int = 0, data: bytes = b"") -> Request:
+    def run(
+        self,
+        op: int,
+        offset: int = 0,
+        length: int = 0,
+        data: bytes = b"",
+        parts: Sequence[int] = (),
+    ) -> Request:
         """Submit one request and wait for its end."""
-        request = self.submit(op, offset, length, data)
+        request = self.submit(op, offset, length, data, parts)
         self.wait(request)
         return request
 
@@ -268,9 +321,20 @@ class ByteModel:
             return
         offset, length = place
         data = self.random.randbytes(length) if op == WRITE else b""
-        self.open.append(self.medium.submit(op, offset, length, data))
+        parts = self.cut(length) if op in (READ, PREFETCH) else ()
+        self.open.append(self.medium.submit(op, offset, length, data, parts))
         if self.random.random() < 0.5:
             self.medium.kick()
+
+    def cut(self, length: int) -> tuple[int, ...]:
+        """Return a random cut of `length` into parts; none in half of the cases."""
+        blocks = length // self.block
+        most = min(blocks, lib.PS_MEDIA_PARTS)
+        count = self.random.choice([0, self.random.randint(1, most)])
+        if count == 0:
+            return ()
+        ends = [0, *sorted(self.random.sample(range(1, blocks), count - 1)), blocks]
+        return tuple((ends[i + 1] - ends[i]) * self.block for i in range(count))
 
     def settle(self) -> None:
         """Wait for all open requests and compare what they say with the model."""
@@ -285,6 +349,7 @@ class ByteModel:
         place = slice(request.offset, request.offset + request.length)
         if request.op in (READ, PREFETCH):
             assert request.data == self.bytes[place], f"read at {request.offset}: other bytes"
+            assert not request.parts or request.is_whole(), "bytes beside the parts were changed"
         elif request.op == WRITE:
             self.bytes[place] = request.data
         elif request.op == ZERO:
@@ -336,8 +401,26 @@ def check_ranges(medium: Medium) -> None:
     for op, offset, length in wrong:
         request = medium.run(op, offset, length)
         assert request.error == errno.EINVAL, f"operation {op} at {offset}, {length} bytes"
+    for op, length, parts in wrong_parts(block):
+        request = medium.run(op, 0, length, parts=parts)
+        assert request.error == errno.EINVAL, f"operation {op}, {length} bytes, parts {parts}"
     assert medium.limits == limits
     assert medium.read(size - block, block) == before
+
+
+def wrong_parts(block: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Return operations at 0 whose parts do not make up their range, or that may have none."""
+    most: int = lib.PS_MEDIA_PARTS
+    return [
+        (READ, 2 * block, (block,)),
+        (READ, block, (block, block)),
+        (READ, 2 * block, (block, 0, block)),
+        (READ, 2 * block, (block // 2, block + block // 2)),
+        (PREFETCH, 2 * block, (block, block - 1)),
+        (READ, (most + 1) * block, (block,) * (most + 1)),
+        (WRITE, 2 * block, (block, block)),
+        (ZERO, 2 * block, (block, block)),
+    ]
 
 
 def check_quiet(medium: Medium) -> None:

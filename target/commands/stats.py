@@ -15,6 +15,9 @@ from prestage.target.sizes import format_duration, format_size
 
 NUMBERS_THAT_NAME = frozenset(("port", "nsid", "cntlid", "qid", "connection", "slba"))
 """They count nothing, so that their digits are not grouped."""
+USE = {"limit", "used"}
+"""Of a budget: shown as one against the other."""
+IDLE_DEPTH = 2
 MAX_ROWS = 64
 """Of a list; the rest is counted. `--json` has all of it."""
 
@@ -52,15 +55,17 @@ def show(stats: dict[str, Any], *, as_json: bool) -> None:
 def lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
     """Yield nested counters as indented lines; plain numbers come before groups."""
     indent = "  " * depth
-    plain = {name: item for name, item in value.items() if not _is_group(item)}
+    plain = {name: item for name, item in value.items() if not _is_group(item, depth)}
     width = max((len(label(name)) for name in plain), default=0)
     for name, item in plain.items():
         yield f"{indent}{label(name).ljust(width)}  {shown(name, item)}"
     for name, item in value.items():
-        if isinstance(item, Mapping) and item:
+        if not _is_group(item, depth):
+            continue
+        if isinstance(item, Mapping):
             yield f"{indent}{label(name)}"
             yield from lines(item, depth + 1)
-        elif _is_group(item):
+        else:
             yield from _list_lines(name, item, depth)
 
 
@@ -73,9 +78,11 @@ def _list_lines(name: str, items: list[Any], depth: int) -> Iterator[str]:
         yield f"{indent}{label(name)}: {len(items) - MAX_ROWS} more"
 
 
-def _is_group(item: Any) -> bool:
+def _is_group(item: Any, depth: int) -> bool:
+    """Return whether it takes lines of its own. Deep down, counters that are all 0 are one line."""
     if isinstance(item, Mapping):
-        return bool(item)
+        is_idle = depth >= IDLE_DEPTH and not any(item.values())
+        return bool(item) and not is_idle and set(item) != USE
     return isinstance(item, list) and bool(item) and all(isinstance(i, Mapping) for i in item)
 
 
@@ -84,7 +91,7 @@ def label(name: str) -> str:
     if "." in name or ":" in name:
         return name
     for suffix in ("_bytes", "_ns", "_s"):
-        if name.endswith(suffix) and name != suffix:
+        if name.endswith(suffix) and not name.endswith("_per_s"):
             return name.removesuffix(suffix).replace("_", " ") + _kind(suffix)
     return name.replace("_", " ")
 
@@ -97,11 +104,13 @@ def shown(name: str, item: Any) -> str:
     """Return a counter's value for people, with its unit."""
     if isinstance(item, bool):
         return "yes" if item else "no"
+    if isinstance(item, Mapping):
+        return _used(name, item) if set(item) == USE else "-"
     if isinstance(item, int) and (name.endswith("bytes") or name.startswith("bytes_")):
         return format_size(item)
     if isinstance(item, int) and name.endswith("_ns"):
         return format_duration(item / 1e9)
-    if isinstance(item, int | float) and name.endswith("_s"):
+    if isinstance(item, int | float) and name.endswith("_s") and not name.endswith("_per_s"):
         return format_duration(item)
     if isinstance(item, int) and name not in NUMBERS_THAT_NAME:
         return f"{item:,}".replace(",", " ")
@@ -112,3 +121,7 @@ def shown(name: str, item: Any) -> str:
     if isinstance(item, list):
         return ", ".join(map(str, item))
     return str(item)
+
+
+def _used(name: str, budget: Mapping[str, int]) -> str:
+    return f"{shown(name, budget['used'])} of {shown(name, budget['limit'])}"

@@ -177,7 +177,10 @@ def address(bound: view.ListenerView) -> dict[str, str]:
 
 
 class CreateSubsystem(Params):
-    """ANA is reported in any case. Controller identifiers cannot be restricted."""
+    """ANA is reported in any case. Controller identifiers cannot be restricted.
+
+    `extension` and `extension_nsid` are ours: they are those of the configuration file.
+    """
 
     nqn: str
     tgt_name: str = ""
@@ -193,6 +196,8 @@ class CreateSubsystem(Params):
     wzsl: Count = 0
     passthrough: bool = False
     enable_nssr: bool = False
+    extension: bool = False
+    extension_nsid: Count = 0
 
 
 @method(CreateSubsystem)
@@ -214,6 +219,8 @@ async def nvmf_create_subsystem(context: Context, params: CreateSubsystem) -> bo
         model=params.model_number,
         allow_any_host=params.allow_any_host,
         max_namespaces=params.max_namespaces or 32,
+        extension=params.extension,
+        extension_nsid=params.extension_nsid,
     )
     names = {"serial": "serial_number", "model": "model_number"}
     for path, message in check_subsystem(settings, ""):
@@ -328,9 +335,11 @@ def call(name: str, params: Mapping[str, object]) -> dict[str, object]:
 
 def creation(found: view.SubsystemView) -> dict[str, object]:
     """Return the parameters that create a subsystem."""
+    own = {"extension": True, "extension_nsid": found.extension_nsid}
     return {
         "nqn": found.nqn,
         "allow_any_host": found.allow_any_host,
+        **(own if found.extension_nsid else {}),
         "serial_number": found.serial,
         "model_number": found.model,
         "max_namespaces": found.max_namespaces,

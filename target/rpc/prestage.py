@@ -21,6 +21,18 @@ async def prestage_get_stats(context: Context, params: NoParams) -> dict[str, An
     return context.target.stats()
 
 
+class GetHints(Params):
+    """`host`: the NQN of one host; without it all are told of."""
+
+    host: str | None = None
+
+
+@method(GetHints)
+async def prestage_get_hints(context: Context, params: GetHints) -> dict[str, Any]:
+    """Return what hints came to: totals, and for each host its budgets, counters and outcomes."""
+    return context.target.hints(params.host)
+
+
 class BdevCreate(Params):
     """A medium with every option that the configuration file knows (docs/configuration.md)."""
 

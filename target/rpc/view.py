@@ -91,6 +91,9 @@ class TargetLike(Protocol):
     def stats(self) -> dict[str, Any]:
         """Return every counter."""
 
+    def hints(self, host: str | None = None) -> dict[str, Any]:
+        """Return what the hints of all hosts, or of one, came to. Raises NotFound."""
+
 
 class NamespaceView(NamedTuple):
     """A namespace as it is now."""
@@ -115,6 +118,8 @@ class SubsystemView(NamedTuple):
     hosts: list[str]
     allow_any_host: bool
     max_namespaces: int
+    extension_nsid: int
+    """0: there is no extension namespace."""
     namespaces: list[NamespaceView]
 
 
@@ -169,6 +174,7 @@ def _subsystem(found: Any) -> SubsystemView:
         hosts=sorted(found.hosts),
         allow_any_host=found.allow_any_host,
         max_namespaces=found.max_namespaces,
+        extension_nsid=found.extension.nsid if found.extension is not None else 0,
         namespaces=[
             _namespace(found.nqn, found.namespaces[nsid]) for nsid in sorted(found.namespaces)
         ],

@@ -150,6 +150,10 @@ def test_truncated_file_is_an_io_error_and_no_signal(engine: str, path: Path) ->
             assert medium.run(READ, BLOCK, BLOCK).error == errno.EIO
             assert medium.run(READ, 0, 32 << 10).error == errno.EIO
             assert medium.run(READ, 32 << 10, BLOCK).error == errno.EIO
+            in_parts = medium.run(READ, 0, 4 * BLOCK, parts=(BLOCK, 2 * BLOCK, BLOCK))
+            assert in_parts.error == errno.EIO
+            assert in_parts.data[:BLOCK] == b"a" * BLOCK
+            assert in_parts.is_whole()
             medium.write(32 << 10, b"b" * BLOCK)
             assert medium.read(32 << 10, BLOCK) == b"b" * BLOCK
 

@@ -322,3 +322,18 @@ def test_shrinking_drops_what_is_beyond() -> None:
         assert medium.run(READ, SIZE - BLOCK, BLOCK).error == errno.EINVAL
         cut(medium)
         assert medium.read(0, BLOCK) == b"b" * BLOCK
+
+
+@pytest.mark.parametrize("below", [RAM, "file:{path},create=1,size=1M"])
+def test_each_part_of_a_read_has_what_is_not_below_yet(below: str, tmp_path: Path) -> None:
+    with Medium("powercut|" + below.format(path=tmp_path / "f")) as medium:
+        medium.write(0, b"a" * 4 * BLOCK)
+        medium.sync()
+        medium.write(BLOCK, b"b" * BLOCK)
+        medium.write(2 * BLOCK + SECTOR, b"c" * SECTOR)
+        parts = (BLOCK + SECTOR, BLOCK, 2 * BLOCK - SECTOR)
+        request = medium.run(READ, 0, 4 * BLOCK, parts=parts)
+        assert request.error == 0
+        expected = b"a" * BLOCK + b"b" * BLOCK + b"a" * SECTOR + b"c" * SECTOR
+        assert request.data == expected.ljust(4 * BLOCK, b"a")
+        assert request.is_whole()

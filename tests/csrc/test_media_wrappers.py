@@ -12,6 +12,7 @@ import pytest
 
 from prestage.testing_media import (
     DISCARD,
+    GAP_BYTE,
     PREFETCH,
     READ,
     SYNC,
@@ -190,6 +191,11 @@ def test_short_transfers_part_and_fails(below: str, tmp_path: Path) -> None:
         request = medium.run(READ, 0, 2 * BLOCK)
         assert request.error == errno.EIO
         assert request.data == b"a" * BLOCK + bytes(BLOCK)
+        medium.control("error", "arm")
+        in_parts = medium.run(READ, 0, 2 * BLOCK, parts=(2048, 4096, 2048))
+        assert in_parts.error == errno.EIO
+        assert in_parts.data == b"a" * BLOCK + GAP_BYTE * BLOCK
+        assert in_parts.is_whole()
         for op, length in [(READ, 512), (SYNC, 0)]:
             medium.control("error", "arm")
             assert take(medium, op, 0, length) == errno.EIO

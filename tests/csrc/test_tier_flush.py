@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tier_support import (
+    DEMAND,
     DONE,
     EIO,
     ENOSPC,
@@ -12,6 +13,7 @@ from tier_support import (
     NEVER,
     SECOND,
     SLOT,
+    SPECULATIVE,
     SYNC,
     UNIT,
     WAIT,
@@ -40,7 +42,7 @@ def test_a_flush_writes_then_syncs() -> None:
     assert tier.flush(who) == WAIT
     writes = tier.actions()
     assert [(action.op, action.offset) for action in writes] == [(WRITE, SLOT), (WRITE, 2 * SLOT)]
-    assert all(action.demand for action in writes)
+    assert all(action.urgency == DEMAND for action in writes)
     tier.end(writes[0])
     assert tier.woken() == []
     tier.end(writes[1])
@@ -181,7 +183,8 @@ def test_what_is_dirty_too_long_is_written_and_synced() -> None:
         assert tier.now_ns < tier.next_time <= tier.now_ns + SECOND
         tier.now_ns = tier.next_time
         (write,) = tier.actions()
-        assert (write.op, write.offset, write.demand) == (WRITE, extent * SLOT, 0)
+        assert (write.op, write.offset) == (WRITE, extent * SLOT)
+        assert write.urgency == SPECULATIVE
         tier.end(write)
     assert tier.actions() == []
     tier.now_ns = tier.next_time
@@ -380,7 +383,7 @@ def test_an_unsynced_frame_is_not_evicted() -> None:
         for action in tier.actions():
             if action.op != SYNC:
                 tier.end(action)
-    assert tier.resident(0) == 1
+    assert tier.resident(0) == UNIT
     assert tier.stats.frames_unsynced == 1
 
 

@@ -48,11 +48,13 @@ def check_passed(done: subprocess.CompletedProcess[str], seed: int, runs: int) -
     """Fail with the seed unless all runs passed and did what they are for."""
     assert done.returncode == 0, f"first seed {seed}: {done.stdout}{done.stderr}"
     pattern = r"(\d+) power cuts, (\d+) reads .* (\d+) writes .* (\d+) flushes .* (\d+) clears"
-    found = re.search(pattern, done.stdout)
+    hints = r".* (\d+) promotions, (\d+) timely, (\d+) late"
+    found = re.search(pattern + hints, done.stdout)
     assert found is not None, done.stdout
-    cuts, reads, writes, flushes, clears = map(int, found.groups())
+    cuts, reads, writes, flushes, clears, promotions, timely, late = map(int, found.groups())
     assert cuts >= 2 * runs
     assert min(reads, writes, flushes, 2 * clears) >= runs
+    assert min(timely, 4 * late, 50 * promotions) >= runs
 
 
 @pytest.mark.stress
@@ -101,6 +103,41 @@ BREAKS = {
         "if (busy == NONE) { each_fenced(tier, number, true, true);"
         " return tier_leave(tier, waiter, PS_TIER_DONE); }",
     ),
+    "hint_within_the_share_of_another": (
+        "hydrate.c",
+        "stats.frames > hunt->share ? SOURCE_OTHER : SOURCE_NONE;",
+        "stats.frames > 0 ? SOURCE_OTHER : SOURCE_NONE;",
+    ),
+    "hints_beyond_their_limit": (
+        "hydrate.c",
+        ".is_at_limit = tier_is_at_hint_limit(tier, access->tenant),",
+        ".is_at_limit = false,",
+    ),
+    "keep_of_no_effect": (
+        "index.c",
+        "&tier->classes[extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class];",
+        "&tier->classes[extent->value_class];",
+    ),
+    "keep_that_never_ends": (
+        "keep.c",
+        "tier->has_expired_keeps = first->key <= tier->now_ns;",
+        "tier->has_expired_keeps = false;",
+    ),
+    "kept_frames_that_nobody_may_have": (
+        "frame.c",
+        "return best != NONE ? best : tier->classes[CLASS_KEPT].last;",
+        "return best;",
+    ),
+    "promotion_that_nobody_hears_of": (
+        "urgency.c",
+        "tier_list_append(&tier->promotions, i);",
+        "",
+    ),
+    "cookie_of_a_fill_that_a_reader_made": (
+        "fill.c",
+        "op->cookie = is_hydrate ? access->cookie : 0;",
+        "op->cookie = 1;",
+    ),
     "write_of_a_range_that_is_cleared": (
         "writeback.c",
         "if (extent->write == NO_WRITE && !tier_is_fenced(tier, extent)) break;",
@@ -110,7 +147,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_tier_that_loses_writes_is_found(tmp_path: Path, name: str) -> None:
+def test_a_tier_with_one_line_broken_is_found(tmp_path: Path, name: str) -> None:
     """A tier with one line broken must fail the model, or the model proves nothing."""
     file, line, broken = BREAKS[name]
     shutil.copytree(ROOT / "csrc", tmp_path / "csrc", ignore=shutil.ignore_patterns("*.o"))

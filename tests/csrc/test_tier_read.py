@@ -6,13 +6,18 @@ import random
 
 import pytest
 from tier_support import (
+    DATED,
+    DEMAND,
     DONE,
     EIO,
     ERROR,
     MS,
+    NEVER,
     READ,
     SECOND,
     SLOT,
+    SPECULATIVE,
+    STARTED,
     UNIT,
     WAIT,
     Action,
@@ -25,6 +30,11 @@ from prestage._core import ffi, lib
 ERANGE, EINVAL, ENODEV = 34, 22, 19
 
 
+def residents(tier: Tier) -> list[int]:
+    """Return how many units of each of the first five extents are valid."""
+    return [tier.resident(extent * SLOT) // UNIT for extent in range(5)]
+
+
 def test_a_miss_fills_the_units_asked_for_and_no_more() -> None:
     tier = Tier()
     tier.medium[:] = bytes(range(256)) * (len(tier.medium) // 256)
@@ -32,14 +42,14 @@ def test_a_miss_fills_the_units_asked_for_and_no_more() -> None:
     assert tier.read(3 * UNIT + 100, 2 * UNIT - 200, who)[0] == WAIT
     (action,) = tier.actions()
     assert (action.op, action.offset, action.length) == (READ, 3 * UNIT, 2 * UNIT)
-    assert action.demand == 1
+    assert action.urgency == DEMAND
     tier.end(action)
     assert tier.woken() == [who]
     result, frame = tier.read(3 * UNIT + 100, 2 * UNIT - 200, who)
     assert result == DONE
     expected = tier.medium[3 * UNIT + 100 : 5 * UNIT - 100]
     assert tier.frame_bytes(frame, 3 * UNIT + 100, 2 * UNIT - 200) == expected
-    assert tier.resident(0) == 2
+    assert tier.resident(0) == 2 * UNIT
     assert (tier.stats.read_hits, tier.stats.read_misses, tier.stats.fills) == (0, 1, 1)
     tier.release(frame)
     assert tier.stats.frames_pinned == 0
@@ -115,26 +125,28 @@ def test_the_tail_of_a_volume_that_ends_inside_a_unit_is_read_and_written() -> N
     assert tier.stats.fills == 1, "what reaches the end of the volume covers its unit"
     tier.settle()
     assert tier.medium[-512:] == b"w" * 512
-    assert tier.resident(0, 2**64 - 1) == 1
+    assert tier.residency(0, 2**64 - 1) == (512, 0)
 
 
-def test_a_prefetch_without_waiter_starts_the_fill() -> None:
+def test_a_read_without_waiter_starts_the_fill_as_urgently_as_it_says() -> None:
     tier = Tier()
     assert tier.read(0)[0] == WAIT
-    (action,) = tier.run()
-    assert action.demand == 0
+    assert tier.read(SLOT, urgency=DATED, deadline_ns=5, priority=2)[0] == WAIT
+    first, second = tier.run()
+    assert (first.urgency, first.deadline_ns, first.priority) == (DEMAND, NEVER, 0)
+    assert (second.urgency, second.deadline_ns, second.priority) == (DATED, 5, 2)
     assert tier.woken() == []
     assert tier.read(0, UNIT, waiter())[0] == DONE
 
 
 def test_a_demand_read_overtakes_hydrates_and_promotes_the_one_it_needs() -> None:
     tier = Tier()
-    assert tier.hydrate(0)
-    assert tier.hydrate(SLOT)
+    assert tier.hydrate(0) == STARTED
+    assert tier.hydrate(SLOT) == STARTED
     assert tier.read(SLOT, UNIT, waiter())[0] == WAIT
     assert tier.read(2 * SLOT, UNIT, waiter())[0] == WAIT
-    order = [(action.offset, action.demand) for action in tier.actions()]
-    assert order == [(SLOT, 1), (2 * SLOT, 1), (0, 0)]
+    order = [(action.offset, action.urgency) for action in tier.actions()]
+    assert order == [(SLOT, DEMAND), (2 * SLOT, DEMAND), (0, SPECULATIVE)]
 
 
 def test_a_write_during_a_fill_is_not_overwritten_by_it() -> None:
@@ -160,7 +172,7 @@ def test_a_late_fill_does_not_land_over_what_was_written_flushed_and_read_since(
     old = bytes(tier.medium[:UNIT])
     tier.write(0, b"n" * UNIT)
     tier.settle()
-    assert tier.resident(0) == 1
+    assert tier.resident(0) == UNIT
     for extent in range(1, 12):
         tier.touch(extent * SLOT)
     start = late.frame * SLOT
@@ -171,14 +183,13 @@ def test_a_late_fill_does_not_land_over_what_was_written_flushed_and_read_since(
 
 def test_an_extent_with_media_work_under_way_stays_tracked() -> None:
     tier = Tier(frames=4, dirty_limit=1)
-    assert tier.hydrate(0, UNIT, 7)
+    assert tier.hydrate(0) == STARTED
     (fill,) = tier.actions()
     tier.write(0, b"n" * UNIT)
     tier.settle()
     for extent in range(1, 6):
-        assert tier.hydrate(extent * SLOT, UNIT, 7)
-        tier.run()
-    assert tier.resident(0) == 1
+        tier.touch(extent * SLOT)
+    assert tier.resident(0) == UNIT
     tier.complete(fill)
     assert tier.read_bytes(0) == b"n" * UNIT
 
@@ -212,7 +223,7 @@ def test_the_least_recently_used_goes_first() -> None:
         tier.touch(extent * SLOT)
     tier.now_ns += 10 * MS
     tier.touch(4 * SLOT)
-    assert [tier.resident(extent * SLOT) for extent in range(5)] == [1, 0, 1, 1, 1]
+    assert residents(tier) == [1, 0, 1, 1, 1]
 
 
 def test_what_is_read_once_goes_before_anything_else() -> None:
@@ -221,7 +232,7 @@ def test_what_is_read_once_goes_before_anything_else() -> None:
         tier.now_ns += 100 * MS
         tier.touch(extent * SLOT, once=once)
     tier.touch(4 * SLOT)
-    assert [tier.resident(extent * SLOT) for extent in range(5)] == [1, 1, 0, 1, 1]
+    assert residents(tier) == [1, 1, 0, 1, 1]
 
 
 def test_a_one_time_read_of_what_others_keep_changes_nothing() -> None:
@@ -231,7 +242,7 @@ def test_a_one_time_read_of_what_others_keep_changes_nothing() -> None:
         tier.touch(extent * SLOT)
     tier.touch(3 * SLOT, once=True)
     tier.touch(4 * SLOT)
-    assert [tier.resident(extent * SLOT) for extent in range(5)] == [0, 1, 1, 1, 1]
+    assert residents(tier) == [0, 1, 1, 1, 1]
 
 
 def test_the_value_tables_decide_between_classes() -> None:
@@ -243,22 +254,7 @@ def test_the_value_tables_decide_between_classes() -> None:
     for extent in range(1, 20):
         tier.now_ns += SECOND
         tier.touch(extent * SLOT)
-    assert tier.resident(0) == 1
-
-
-def test_a_hydrate_evicts_nothing_dearer_than_its_class() -> None:
-    tier = Tier(frames=4, dirty_limit=1)
-    values = [float(value_class) for value_class in range(8) for _ in range(32)]
-    lib.ps_tier_set_values(tier.tier, ffi.new("float[]", values))
-    for extent in range(4):
-        tier.touch(extent * SLOT)  # class 2
-    assert not tier.hydrate(5 * SLOT, UNIT, 1)
-    assert tier.actions() == []
-    assert tier.hydrate(5 * SLOT, UNIT, 2)
-    assert len(tier.run()) == 1
-    assert tier.hydrate(6 * SLOT, UNIT, 0), "what was hydrated before is of the lowest class"
-    assert tier.hydrate(6 * SLOT, UNIT, 0), "nothing is missing once its fill is under way"
-    assert not tier.hydrate(6 * SLOT, UNIT, 99)
+    assert tier.resident(0) == UNIT
 
 
 def test_what_was_filled_for_a_reader_waits_for_it() -> None:
@@ -268,7 +264,7 @@ def test_what_was_filled_for_a_reader_waits_for_it() -> None:
     tier.run()
     for extent in range(1, 9):
         tier.touch(extent * SLOT)
-    assert tier.resident(0) == 1
+    assert tier.resident(0) == UNIT
     tier.now_ns += 2 * SECOND
     for extent in range(1, 9):
         tier.touch(extent * SLOT)
@@ -336,6 +332,8 @@ def test_a_forgotten_reservation_is_given_back() -> None:
         {"dirty_limit": 0},
         {"dirty_limit": 6},
         {"volume_count": 0},
+        {"tenant_count": 0},
+        {"tenant_count": 65536},
         {"retry_ns": 0},
         {"frame_count": 3, "dirty_limit": 1},
     ],
@@ -349,6 +347,7 @@ def test_a_configuration_that_could_deadlock_or_is_out_of_range_is_refused(
         "extent_count": 8,
         "dirty_limit": 5,
         "volume_count": 1,
+        "tenant_count": 1,
         "retry_ns": 1,
     }
     good = lib.ps_tier_new(ffi.new("struct ps_tier_config *", config))

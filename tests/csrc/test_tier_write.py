@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tier_support import (
+    BUSY,
     DONE,
     EIO,
     ENOSPC,
@@ -13,6 +14,7 @@ from tier_support import (
     MS,
     READ,
     SLOT,
+    STARTED,
     SYNC,
     UNIT,
     WAIT,
@@ -21,7 +23,7 @@ from tier_support import (
     waiter,
 )
 
-from prestage._core import ffi, lib
+from prestage._core import lib
 
 ERANGE, ENODEV, EEXIST, EINVAL, EBUSY = 34, 19, 17, 22, 16
 
@@ -288,9 +290,7 @@ def test_large_blocks_make_large_units() -> None:
     (action,) = tier.actions()
     assert action.length == 4096
     tier.end(action)
-    units = ffi.new("uint32_t *")
-    assert lib.ps_tier_residency(tier.tier, 1, 0, SLOT, units) == 1
-    assert units[0] == 4
+    assert tier.residency(0, SLOT, volume=1) == (4096, 0)
 
 
 def test_shrinking_drops_what_is_beyond_dirty_or_not() -> None:
@@ -331,7 +331,7 @@ def test_shrinking_within_an_extent_wakes_flushes_of_what_is_gone() -> None:
     tier.check()
     assert tier.woken() == [who]
     assert tier.flush(who, 2 * UNIT, UNIT) == DONE
-    assert tier.resident(0) == 1
+    assert tier.resident(0) == UNIT
 
 
 def test_after_a_shrink_and_a_growth_reads_wait_for_the_write_that_was_under_way() -> None:
@@ -342,7 +342,7 @@ def test_after_a_shrink_and_a_growth_reads_wait_for_the_write_that_was_under_way
     assert lib.ps_tier_volume_resize(tier.tier, 0, 4 * SLOT) == 0
     who = waiter()
     assert tier.read(SLOT, UNIT, who)[0] == WAIT
-    assert not tier.hydrate(SLOT)
+    assert tier.hydrate(SLOT) == BUSY
     assert tier.actions() == []
     tier.complete(write)
     assert tier.woken() == [who]
@@ -353,7 +353,7 @@ def test_after_a_shrink_and_a_growth_reads_wait_for_the_write_that_was_under_way
 def test_after_a_shrink_and_a_growth_reads_wait_for_the_read_that_was_under_way() -> None:
     tier = Tier(size=4 * SLOT)
     tier.touch(0)
-    assert tier.hydrate(UNIT)
+    assert tier.hydrate(UNIT) == STARTED
     (old,) = tier.actions()
     assert lib.ps_tier_volume_resize(tier.tier, 0, UNIT) == 0
     assert lib.ps_tier_volume_resize(tier.tier, 0, 4 * SLOT) == 0

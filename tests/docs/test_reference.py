@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from prestage.target.cli import build_parser
+from prestage.cli import build_parser
 from prestage.target.config import QUANTITIES, settings_from
 from prestage.target.media_options import FAULT_OPTIONS, MEDIA_OPTIONS
 from prestage.target.rpc import server
 from prestage.target.rpc.dispatch import METHODS, RelaxedParams
 from prestage.target.settings import (
+    HintSettings,
     LimitSettings,
     ListenerSettings,
     NamespaceSettings,
+    SchedulerSettings,
     Settings,
     SubsystemSettings,
     TargetSettings,
+    TenantSettings,
     TierSettings,
     TransportSettings,
 )
@@ -38,6 +42,9 @@ SECTIONS: dict[str, type[Settings]] = {
     "tier": TierSettings,
     "limits": LimitSettings,
     "transport": TransportSettings,
+    "scheduler": SchedulerSettings,
+    "hints": HintSettings,
+    "hints.tenants": TenantSettings,
 }
 
 
@@ -89,14 +96,15 @@ def test_every_option_of_a_medium_and_a_wrapper_is_described(
     assert described == {(kind, name) for kind, known in options.items() for name in known}
 
 
-def test_the_example_is_a_good_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_are_a_good_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (DOCS / "configuration.md").read_text("utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    example = "".join(re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
     # The device of the example is not on every machine.
     data = tomllib.loads(example.replace("/dev/nvme0n1", "/dev/null"))
     data["tier"]["size"] = "64M"
     settings = settings_from(data, "example")
     assert settings.subsystems[0].namespaces[1].size == 64 << 30
+    assert settings.hints.tenants[0].tier_percent == 50
 
 
 def test_every_method_is_listed_and_marked_when_it_is_relaxed() -> None:
@@ -131,6 +139,14 @@ def test_every_command_is_named() -> None:
     for name, parser in commands_of(build_parser()).items():
         inner = "|".join(commands_of(parser))
         assert f"prestage {name} {inner}".strip() in usage
+
+
+@pytest.mark.parametrize("title", ["Commands for a running target", "Commands for a host"])
+def test_the_examples_of_commands_are_understood(title: str) -> None:
+    examples = re.findall(r"^    prestage (.*)$", section("cli.md", title), re.MULTILINE)
+    assert examples
+    for example in examples:
+        build_parser().parse_args(shlex.split(example, comments=True))
 
 
 @pytest.mark.parametrize("page", ["testing.md", "management.md"])

@@ -12,11 +12,14 @@ import pytest
 from prestage.target.config import InvalidConfig, load_config, settings_from
 from prestage.target.config_checks import nqn_fault
 from prestage.target.settings import (
+    HintSettings,
     LimitSettings,
     ListenerSettings,
     NamespaceSettings,
+    SchedulerSettings,
     SubsystemSettings,
     TargetSettings,
+    TenantSettings,
     TierSettings,
     TransportSettings,
 )
@@ -69,9 +72,29 @@ data_digest = false
 success = true
 poll_us = "50us"
 
+[scheduler]
+starvation_ms = "50ms"
+merge_bytes = "128K"
+
+[hints]
+sets = 10
+intent_bytes = "1G"
+tier_percent = 40
+max_ttl_s = "2h"
+grace_s = 0.5
+follow_bytes = "512K"
+ring_facts = 4096
+
+[[hints.tenants]]
+host = "nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+intent_bytes = "2G"
+records_per_s = 5
+
 [[subsystems]]
 nqn = "nqn.2026-11.com.example:a"
 serial = "S1"
+extension = true
+extension_nsid = 17
 model = "M1"
 hosts = ["nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427"]
 allow_any_host = true
@@ -121,6 +144,8 @@ FULL_SETTINGS = TargetSettings(
         SubsystemSettings(
             nqn="nqn.2026-11.com.example:a",
             serial="S1",
+            extension=True,
+            extension_nsid=17,
             model="M1",
             hosts=["nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427"],
             allow_any_host=True,
@@ -142,6 +167,23 @@ FULL_SETTINGS = TargetSettings(
         discovery_keep_alive_s=90.0,
     ),
     transport=TransportSettings(header_digest=False, data_digest=False, success=True, poll_us=50),
+    scheduler=SchedulerSettings(starvation_ms=50.0, merge_bytes=128 << 10),
+    hints=HintSettings(
+        sets=10,
+        intent_bytes=1 << 30,
+        tier_percent=40,
+        max_ttl_s=7200.0,
+        grace_s=0.5,
+        follow_bytes=512 << 10,
+        ring_facts=4096,
+        tenants=[
+            TenantSettings(
+                host="nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427",
+                intent_bytes=2 << 30,
+                records_per_s=5,
+            )
+        ],
+    ),
     reactors=2,
     cpus=[0, 1],
     state_directory="/srv/x",

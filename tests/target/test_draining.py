@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
-from fake_data_path import ENOSPC, NQN, Rig, ram, run
+from fake_data_path import NQN, Rig, ram, run
 
 
 def test_a_stop_closes_connections_then_flushes_then_closes_media() -> None:
@@ -61,7 +62,7 @@ def test_a_flush_that_fails_once_for_an_old_failure_is_tried_again() -> None:
             stop = asyncio.create_task(rig.target.stop(10.0))
             while not rig.fake.held.get("flush"):  # noqa: ASYNC110 - the loop's time is not ours
                 await asyncio.sleep(0.01)
-            rig.fake.release("flush", ENOSPC)
+            rig.fake.release("flush", errno.ENOSPC)
             report = await stop
             assert report.clean
 
@@ -73,7 +74,7 @@ def test_a_medium_that_fails_for_good_is_named_with_its_reason() -> None:
         for kind in ("flush", "close"):
             async with Rig() as rig:
                 rig.fake.volumes[0].stats = {"unflushed_bytes": 4096}
-                rig.fake.results[kind] = ENOSPC
+                rig.fake.results[kind] = errno.ENOSPC
                 rig.fake.lost_bytes = 4096
                 report = await rig.target.stop(10.0)
                 (one,) = report.unflushed

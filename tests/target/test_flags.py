@@ -115,6 +115,26 @@ def test_flags_go_over_the_file_and_leave_the_rest_of_it(config: str) -> None:
     assert (settings.tier.size, settings.tier.slot) == (64 << 20, 32 << 10)
 
 
+def test_an_extension_namespace_is_asked_for_by_a_flag(config: str) -> None:
+    for flags in (
+        ServeFlags(extension=True),
+        ServeFlags(extension=True, namespace=["ram:,size=1M"]),
+        ServeFlags(extension=True, config=config),
+    ):
+        (subsystem,) = settings_from_flags(flags).subsystems
+        assert (subsystem.extension, subsystem.extension_nsid) == (True, 0)
+        assert len(subsystem.namespaces) == 1, "beside what is there anyway"
+
+
+def test_with_several_subsystems_the_flag_is_for_the_one_that_is_named(config: str) -> None:
+    with Path(config).open("a") as file:
+        file.write(SECOND)
+    flags = ServeFlags(config=config, extension=True, nqn="nqn.2026-11.com.example:b")
+    assert [one.extension for one in settings_from_flags(flags).subsystems] == [False, True]
+    with pytest.raises(UsageError, match="--nqn"):
+        settings_from_flags(ServeFlags(config=config, extension=True))
+
+
 def test_a_file_alone_is_taken_as_it_is(config: str) -> None:
     settings = settings_from_flags(ServeFlags(config=config))
     assert [one.port for one in settings.listeners] == [5000]

@@ -26,7 +26,7 @@ def test_identify_controller_field_by_field(tmp_path: Path) -> None:
             assert page.number(78, 2) == 2, "CNTLID"
             assert page.number(80, 4) == 0x20000, "VER"
             assert page.number(92, 4) == 0x900, "OAES"
-            assert page.number(96, 4) == 0x41, "CTRATT: 128-bit host id, TBKAS"
+            assert page.number(96, 4) == 0x241, "CTRATT: 128-bit host id, TBKAS, UUID list"
             assert page.data[111] == 1, "CNTRLTYPE"
             assert page.number(256, 2) == 0, "OACS"
             assert (page.data[258], page.data[259]) == (3, 3), "ACL, AERL"
@@ -52,7 +52,8 @@ def test_identify_controller_field_by_field(tmp_path: Path) -> None:
             assert page.number(1800, 2) == 0, "ICDOFF"
             assert page.data[1802] == 0 and page.data[1803] == 1, "FCATT, MSDBD"
             assert page.number(1804, 2) == 1, "OFCS"
-            assert not any(page.data[3072:]), "vendor specific"
+            assert page.data[3072:3076] == b"PAXC", "vendor specific: the extension"
+            assert not any(page.data[3200:])
 
     run(main())
 
@@ -65,6 +66,7 @@ def test_identify_discovery_controller() -> None:
             assert page.number(92, 4) == 1 << 31
             assert page.number(516, 4) == 0 and page.data[76] == 0
             assert page.data[261] == 0x04
+            assert page.number(96, 4) == 0x41 and not any(page.data[3072:]), "no extension"
             assert page.number(320, 2) == 5
             assert page.data[768:1024] == DISCOVERY.encode().ljust(256, b"\0")
             assert page.data[4:24].strip()
@@ -198,14 +200,6 @@ def test_controller_lists() -> None:
             assert [page.number(at, 2) for at in (0, 2, 4, 6, 8)] == [3, 1, 2, 3, 0]
             page = hosts[0].identify(0x12 | 2 << 16, 1)
             assert [page.number(at, 2) for at in (0, 2, 4, 6)] == [2, 2, 3, 0]
-
-    run(main())
-
-
-def test_the_uuid_list_is_empty() -> None:
-    async def main() -> None:
-        async with Rig() as rig:
-            assert rig.host().identify(0x17).data == bytes(4096)
 
     run(main())
 

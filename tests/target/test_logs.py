@@ -13,7 +13,7 @@ def test_supported_log_pages() -> None:
         async with Rig() as rig:
             page = rig.host().log(0, 1024)
             there = [lid for lid in range(256) if page.number(lid * 4, 4) & 1]
-            assert there == [0, 1, 2, 3, 4, 5, 0x0C, 0x12, 0x13]
+            assert there == [0, 1, 2, 3, 4, 5, 0x0C, 0x12, 0x13, 0xD0, 0xD1]
             page = rig.host(DISCOVERY).log(0, 1024)
             assert [lid for lid in range(256) if page.number(lid * 4, 4) & 1] == [0, 0x70]
 
@@ -120,11 +120,13 @@ def test_effects_log_supports_what_exists_and_freezes_nothing() -> None:
                 n: page.number(1024 + n * 4, 4) for n in range(256) if page.number(1024 + n * 4, 4)
             }
             assert {0x02, 0x06, 0x08, 0x09, 0x0A, 0x0C, 0x18} <= set(admin)
-            assert set(io) == {0, 1, 2, 5, 8, 9, 0x0C, 0x19}
+            assert set(io) == {0, 1, 2, 5, 8, 9, 0x0C, 0x19, 0x81, 0x82, 0x92}
             assert all(entry & 1 for entry in (*admin.values(), *io.values())), "CSUPP"
             assert not any(entry >> 16 & 7 for entry in (*admin.values(), *io.values())), "CSE"
             assert not any(entry & ~3 for entry in io.values()), "Linux logs anything else"
             assert {opcode for opcode, entry in io.items() if entry & 2} == {1, 8, 9, 0x19}
+            by_uuid = {opcode for opcode, entry in admin.items() if entry >> 19 & 1}
+            assert by_uuid == {0x02, 0x09, 0x0A}, "UUID selection"
 
     run(main())
 
@@ -166,10 +168,12 @@ def test_feature_effects_log() -> None:
             host = rig.host()
             page = host.log(0x12, 1024)
             there = [fid for fid in range(256) if page.number(fid * 4, 4) & 1]
-            assert there == [1, 2, 4, 5, 6, 7, 0x0A, 0x0B, 0x0E, 0x0F, 0x19, 0x81]
+            assert there == [1, 2, 4, 5, 6, 7, 0x0A, 0x0B, 0x0E, 0x0F, 0x19, 0x81, 0xD0]
+            assert [fid for fid in there if page.number(fid * 4, 4) >> 19 & 1] == [0xD0], "UUID"
             for fid in range(256):
                 more = {"length": 16, "cdw11": 1} if fid == 0x81 else {}
                 more = {"length": 8} if fid == 0x0E else more
+                more = {"cdw14": 1} if fid == 0xD0 else more
                 answered = host.get_feature(fid, nsid=1, **more)
                 assert (answered.status == 0) == (fid in there), fid
 

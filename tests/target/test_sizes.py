@@ -10,6 +10,7 @@ from prestage.target.sizes import (
     MAX_SIZE,
     format_duration,
     format_size,
+    parse_duration_ms,
     parse_duration_s,
     parse_duration_us,
     parse_size,
@@ -100,6 +101,19 @@ def test_what_is_no_duration_is_refused(text: str | float) -> None:
 @pytest.mark.parametrize(("text", "us"), [(50, 50), ("50", 50), ("50us", 50), ("1ms", 1000)])
 def test_a_short_duration_is_in_microseconds(text: str | int, us: int) -> None:
     assert parse_duration_us(text) == us
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [(100, 100), (0.5, 0.5), ("100", 100), ("100ms", 100), ("2s", 2000), (0, 0)]
+)
+def test_a_duration_may_be_in_milliseconds(text: str | float, ms: float) -> None:
+    assert parse_duration_ms(text) == pytest.approx(ms)
+
+
+@pytest.mark.parametrize("text", [-1, "x", True, float("nan"), "9" * 30])
+def test_what_is_no_duration_in_milliseconds_is_refused(text: str | float) -> None:
+    with pytest.raises(ValueError, match=r"found .*, expected"):
+        parse_duration_ms(text)
 
 
 @pytest.mark.parametrize("text", [-1, "x", True, 1.5, "9" * 30])

@@ -24,7 +24,7 @@ from fake_data_path import (
     until,
 )
 
-from prestage.target.datapath import CommandNotice, DsmRange
+from prestage.target.datapath import CommandNotice
 from prestage.target.errors import (
     AlreadyExists,
     Exhausted,
@@ -363,10 +363,10 @@ def test_statistics_are_plain_json() -> None:
         async with Rig() as rig:
             host = rig.host(kato=5000)
             host.connect_io(3)
-            rig.fake.volumes[0].ranges = [DsmRange(1, 8, 4, 99, 1, 1, 5)]
+
             report = json.loads(json.dumps(rig.target.stats()))
             (one,) = [s for s in report["subsystems"] if not s["discovery"]]
-            assert one["namespaces"][0]["dsm_ranges"][0]["slba"] == 1
+            assert one["namespaces"][0]["scheduler"]["classes"]["write"]["waiting"] == 2
             assert one["namespaces"][0]["size_bytes"] == 1 << 20
             (controller,) = one["controllers"]
             assert (controller["cntlid"], controller["kato_ms"]) == (1, 5000)

@@ -109,7 +109,7 @@ class RunningTarget:
         command = [
             sys.executable,
             "-m",
-            "prestage.target.cli",
+            "prestage",
             "serve",
             "--config",
             str(directory / "target.toml"),

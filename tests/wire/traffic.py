@@ -83,6 +83,11 @@ class Traffic:
             in_capsule=fits and (queue.in_capsule > 8192 or self.rng.random() < 0.7),
         )
 
+    def read_entry(self, slba: int, blocks: int) -> bytes:
+        """The entry of a Read."""
+        dsm = self.rng.choice((0, 0, 6, 7))
+        return nvme.block_command(nvme.READ, slba, blocks, nsid=self.plan.nsid, dsm=dsm)
+
     def read(self, queue: Queue) -> None:
         """A Read, checked block by block."""
         slba, blocks = self._range()
@@ -95,9 +100,7 @@ class Traffic:
             fault = self.model.fault(reading, answer.data)
             assert fault is None, f"Read {slba}+{blocks}: {fault}"
 
-        entry = nvme.block_command(
-            nvme.READ, slba, blocks, nsid=self.plan.nsid, dsm=self.rng.choice((0, 0, 6, 7))
-        )
+        entry = self.read_entry(slba, blocks)
         self._submit(queue, entry, finish, expected=blocks * self.model.block_size)
 
     def write_zeroes(self, queue: Queue) -> None:
@@ -164,6 +167,10 @@ class Traffic:
 
     # ---- running ----
 
+    def further_kinds(self) -> list[Callable[[Queue], None]]:
+        """What else is submitted; each as often as it is in the list, of about two dozen."""
+        return []
+
     def use(self, queues: list[Queue]) -> None:
         """Go on with other queues; what was in flight on the old ones is never answered."""
         self.queues = queues
@@ -195,11 +202,11 @@ class Traffic:
 
         Not `to_the_end`: return with commands in flight.
         """
-        kinds = (
-            [self.write] * 9 + [self.read] * 9 + [self.write_zeroes, self.deallocate, self.flush]
-        )
+        kinds: list[Callable[[Queue], None]] = [self.write_zeroes, self.deallocate, self.flush]
+        kinds += [self.write] * 9 + [self.read] * 9
         if self.plan.with_compare:
             kinds.append(self.compare)
+        kinds += self.further_kinds()
         limit = time.monotonic() + within_s
         goal = self.submitted + commands
         while self.submitted < goal or (self._finish and to_the_end):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rpc_tools import NQN, Rig
+from rpc_tools import HOST, NQN, Rig
 
 from prestage.target.rpc.dispatch import handle
 
@@ -213,6 +213,15 @@ def test_the_framework_answers_as_tools_expect(rig: Rig) -> None:
     (thread,) = rig.call("thread_get_stats")["threads"]
     assert thread["name"] == "reactor_0"
     assert rig.call("prestage_get_stats")["core"]["commands"] == 5
+
+
+def test_hints_are_told_of_all_hosts_or_of_one(rig: Rig) -> None:
+    every = [{"host_nqn": HOST, "batches": 2}, {"host_nqn": NQN, "batches": 1}]
+    rig.target.tenants = every
+    assert rig.call("prestage_get_hints")["tenants"] == every
+    assert rig.call("prestage_get_hints", host=HOST)["tenants"] == every[:1]
+    code, message = rig.fail("prestage_get_hints", host="nqn.2026-11.com.example:else")
+    assert code == -19 and "has not connected" in message
 
 
 def test_a_saved_medium_has_the_size_that_it_has_now(rig: Rig) -> None:

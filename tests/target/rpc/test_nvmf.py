@@ -68,6 +68,22 @@ def test_a_subsystem_is_created_and_deleted(rig: Rig) -> None:
     assert rig.fail("nvmf_delete_subsystem", nqn=OTHER)[0] == -19
 
 
+def test_an_extension_namespace_is_part_of_the_saved_configuration(rig: Rig) -> None:
+    rig.call("nvmf_create_subsystem", nqn=OTHER, extension=True)
+    assert rig.target.by_nqn[OTHER].extension is not None
+    saved = [
+        call["params"]
+        for call in rig.call("framework_get_config", name="nvmf")
+        if call["method"] == "nvmf_create_subsystem"
+    ]
+    plain, extended = saved
+    assert "extension" not in plain, "which other targets would not know"
+    assert (extended["extension"], extended["extension_nsid"]) == (True, 1024)
+    rig.call("nvmf_delete_subsystem", nqn=OTHER)
+    assert rig.call("nvmf_create_subsystem", **extended) is True
+    assert rig.fail("nvmf_create_subsystem", nqn=NQN, extension_nsid=5)[0] == -32602
+
+
 def test_a_new_subsystem_lets_no_host_in_unless_told(rig: Rig) -> None:
     rig.call("nvmf_create_subsystem", nqn=OTHER)
     assert rig.call("nvmf_get_subsystems", nqn=OTHER)[0]["allow_any_host"] is False

@@ -2,83 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_target import FakeTarget
-from rpc_tools import HOST, NQN, fake_settings
+from cli_tools import Cli, cli
+from rpc_tools import HOST, NQN
 
-from prestage.target.cli import main
+from prestage.cli import build_parser, main
+from prestage.host_client.errors import HostError
 from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
 from prestage.target.rpc.client import Client
-from prestage.target.rpc.context import Context
-from prestage.target.rpc.server import ControlServer
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["cli"]
+ROOT = Path(__file__).resolve().parents[1]
 SERVE = """
 import sys
 from fake_target import FakeTarget
 from prestage.target import service
-from prestage.target.cli import main
+from prestage.cli import build_parser, main
+from prestage.host_client.errors import HostError
 service.make_target = FakeTarget
 sys.exit(main(sys.argv[1:]))
 """
-
-
-class Cli:
-    """Runs commands against a fake target behind a real control socket."""
-
-    def __init__(self, target: FakeTarget, path: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.target = target
-        self.path = path
-        self.capsys = capsys
-
-    def run(self, *words: str, code: int = 0) -> str:
-        """Run a command that is to end with `code`; return what it printed."""
-        found = main([*words, "--control-socket", self.path])
-        printed = self.capsys.readouterr()
-        assert found == code, printed
-        assert (printed.err == "") == (code == 0)
-        return printed.out if code == 0 else printed.err
-
-    def json(self, *words: str) -> Any:
-        """Run a command with --json and return what it printed."""
-        return json.loads(self.run(*words, "--json"))
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    target = FakeTarget(fake_settings())
-    path = str(tmp_path / "c.sock")
-    ready, over = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-
-    async def serve() -> None:
-        await target.start()
-        server = ControlServer(Context(target, lambda _: None), path)
-        server.claim()
-        server.start()
-        ready.set()
-        await over.wait()
-        await server.stop()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert ready.wait(10)
-    yield Cli(target, path, capsys)
-    loop.call_soon_threadsafe(over.set)
-    thread.join()
-    loop.close()
 
 
 def test_namespaces_are_listed(cli: Cli) -> None:
@@ -230,6 +183,9 @@ def test_counters_are_aligned_and_have_units() -> None:
                 "names": ["a", "b"],
                 "inner": [{"qid": 0}],
                 "group": {"x": 1},
+                "idle": {"x": 0, "deep": {"deeper": {"x": 0}}},
+                "tier_bytes": {"limit": 4 << 20, "used": 65536},
+                "records_per_s": {"limit": 2000, "used": 3},
             }
         )
     )
@@ -241,10 +197,16 @@ def test_counters_are_aligned_and_have_units() -> None:
         "flag              yes",
         "none              -",
         "names             a, b",
+        "tier bytes        64 KiB of 4 MiB",
+        "records per s     3 of 2 000",
         "inner 0",
         "  qid  0",
         "group",
         "  x  1",
+        "idle",
+        "  x  0",
+        "  deep",
+        "    deeper  -",
     ]
 
 
@@ -290,7 +252,7 @@ def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.splitlines() == [
         (
             f"{path}: bogus: unknown field, expected one of listeners, subsystems, tier, limits, "
-            "transport, reactors, cpus, state_directory, control_socket"
+            "transport, scheduler, hints, reactors, cpus, state_directory, control_socket"
         ),
         f"{path}: reactors: found 0, expected 1 to 64",
     ]
@@ -410,3 +372,23 @@ def test_output_into_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
     os.close(writer)
     assert found.returncode == 1
     assert found.stderr == ""
+
+
+def test_commands_of_targets_and_of_hosts_stand_beside_each_other() -> None:
+    text = build_parser().format_help()
+    for name in ("serve", "stats", "top", "check-config", "hint", "residency", "outcome"):
+        assert re.search(rf"^    {name} ", text, re.MULTILINE), name
+
+
+def test_what_fails_at_a_host_is_one_sentence_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["residency", "--range", "0+1"]) == 2
+    assert capsys.readouterr().err.startswith("prestage: TARGET: ")
+
+    def fail(*_: object) -> int:
+        raise HostError("nobody answers", "127.0.0.1", "a target")
+
+    monkeypatch.setattr("prestage.target.commands.check_config.load_config", fail)
+    assert main(["check-config", "x"]) == 1
+    assert capsys.readouterr().err == "prestage: 127.0.0.1: nobody answers (expected a target)\n"

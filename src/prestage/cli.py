@@ -1,4 +1,4 @@
-"""The command `prestage`.
+"""The command `prestage`: the commands of a target and those of a host under one root.
 
 Exit status: 0 done, 1 failed, 2 wrong usage; `serve` has 3 as well. Errors are one sentence on
 standard error.
@@ -13,12 +13,14 @@ import sys
 from collections.abc import Sequence
 
 import prestage
-from prestage.target.commands import check_config, host, listener, namespace, serve, stats
+from prestage.host_client.commands import COMMANDS as HOST_COMMANDS
+from prestage.host_client.errors import HostError
+from prestage.target.commands import COMMANDS as TARGET_COMMANDS
 from prestage.target.config import InvalidConfig
 from prestage.target.errors import TargetError
 from prestage.target.flags import UsageError
 
-COMMANDS = (serve, stats, check_config, namespace, host, listener)
+COMMANDS = (*TARGET_COMMANDS, *HOST_COMMANDS)
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # It names the file on every line, so that it needs no other prefix.
         sys.stderr.write(f"{error}\n")
         return EXIT_FAILED
-    except TargetError as error:
+    except (TargetError, HostError) as error:
         return _fail(str(error), EXIT_FAILED)
     except BrokenPipeError:
         # The reader has seen enough. Python would complain when it flushes at exit.

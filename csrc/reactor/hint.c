@@ -1,0 +1,112 @@
+/* Hints that commands carry: what Reads say of themselves, sets by Dataset Management, batches and
+ * queries by the vendor opcodes (PAX 1.0). Everything here runs with the core's lock held.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES };
+
+struct ps_hints_scope hint_scope(const struct connection *connection) {
+  assert(connection != NULL);
+  const struct ps_core *core = connection->reactor->core;
+  const struct ps_queue_config *queue = &connection->queue;
+  return (struct ps_hints_scope){.tenant = queue->tenant,
+                                 .subsystem = (uint16_t)queue->subsystem,
+                                 .extension_nsid = core->maps[queue->subsystem].extension_nsid,
+                                 .queue = connection->id};
+}
+
+/* ---- Reads and writes ---- */
+
+void hint_touch(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  assert(command->volume != NULL && !command->is_touched);
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  command->is_touched = true;
+  ps_hints_touch(reactor->core->hints, reactor->now_ns, &scope, &command->read);
+}
+
+/* Of a Read that failed nobody can say that it met its deadline, or was late. */
+void hint_read_ended(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  if (!command->is_touched) return;
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  bool failed = command->status != 0;
+  command->is_touched = false;
+  if (!command->has_missed && !failed) command->read.flags |= PS_FACT_HIT;
+  ps_hints_read_ended(reactor->core->hints, reactor->now_ns, &scope, &command->read,
+                      command->started_ns, failed);
+}
+
+void hint_written(struct command *command, uint64_t offset, uint64_t length, bool is_discard) {
+  struct reactor *reactor = command->connection->reactor;
+  assert(command->volume != NULL);
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  ps_hints_written(reactor->core->hints, reactor->now_ns, &scope, command->volume->number, offset,
+                   length, is_discard);
+}
+
+/* Dataset Management with Integral Dataset for Read. */
+void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count) {
+  struct reactor *reactor = command->connection->reactor;
+  assert(ranges != NULL && count > 0);
+  if (command->on_extension) return; /* no blocks that could belong together */
+  if ((reactor->core->carriers & PAX_CARRIER_DATASET_MANAGEMENT) == 0) return;
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  ps_hints_dataset(reactor->core->hints, reactor->now_ns, &scope, command->nsid, ranges, count);
+}
+
+/* ---- vendor opcodes ---- */
+
+/* Submit: a batch from the host. CDW10 is the mailbox that its answer goes to, FFFFFFFFh for none.
+ * The completion says what became of it: DW0 and DW1 count its records, or say where a malformed
+ * batch is wrong, and how. */
+enum step submit_step(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  uint32_t mailbox = le32(command->sqe + SQE_CDW10);
+  if (mailbox >= PAX_MAILBOXES && mailbox != UINT32_MAX) {
+    command->status = PS_SC_INVALID_FIELD | PS_DNR;
+    return STEP_DONE;
+  }
+  if (!receive_parameters(command, 1)) return step_of(command, false);
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  struct ps_hints_result result;
+  command->committed = true;
+  ps_hints_submit(reactor->core->hints, reactor->now_ns, &scope,
+                  mailbox == UINT32_MAX ? NO_MAILBOX : mailbox,
+                  frame_bytes(reactor->core, command->fresh[0]), command->length, &result);
+  if (result.fault != 0) {
+    command->status = PS_SC_INVALID_FIELD | PS_DNR;
+    command->dw0 = result.fault_offset;
+    command->dw1 = result.fault;
+  } else {
+    command->dw0 = (uint32_t)result.accepted | (uint32_t)result.dropped << 16;
+    command->dw1 = result.unknown;
+  }
+  return STEP_DONE;
+}
+
+/* Query: one question in CDW10 to 15, its answer a page of which the host takes as much as it
+ * wants. The page is made in the frame that it is sent from. */
+enum step query_step(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  if (!answer_frames(command, 1)) return step_of(command, false);
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  uint32_t question[6];
+  for (uint32_t i = 0; i < 6; i++) question[i] = le32(command->sqe + SQE_CDW10 + (size_t)i * 4);
+  command->committed = true;
+  command->status = ps_hints_query(reactor->core->hints, reactor->now_ns, &scope, command->nsid,
+                                   question, frame_bytes(reactor->core, command->fresh[0]));
+  return STEP_DONE;
+}
+
+/* ---- the warm-event log ---- */
+
+/* Tell the control plane which tenants' logs are not empty any more. */
+void hint_tell_events(struct ps_core *core) {
+  assert(core != NULL);
+  for (int32_t tenant; (tenant = ps_hints_next_event(core->hints)) >= 0;)
+    notice_warm_event(core, (uint16_t)tenant);
+}

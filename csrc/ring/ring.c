@@ -1,0 +1,111 @@
+/* The ring of facts; see ring.h. What stands in the shared memory is told to the consumer and never
+ * believed: the producer keeps its own count and sizes, for the consumer may write what it likes.
+ */
+#include "../ring.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { FACTS_OFFSET = 4096 };
+
+static_assert(sizeof(struct ps_fact) == 64, "a fact is a cache line");
+static_assert(offsetof(struct ps_ring_header, head) == 64, "head has a cache line of its own");
+static_assert(offsetof(struct ps_ring_header, tail) == 128, "tail has a cache line of its own");
+static_assert(sizeof(struct ps_ring_header) <= FACTS_OFFSET, "the header is before the facts");
+
+struct ps_ring {
+  int fd;
+  struct ps_ring_header *header; /* shared */
+  struct ps_fact *facts;         /* shared */
+  uint64_t capacity;
+  uint64_t head;
+  uint64_t lost;
+  size_t size; /* of the memory, bytes */
+};
+
+/* All of it is taken now: a page that cannot be had later would be a signal in the data path.
+ * Nobody can make it smaller under us, or larger, or allow that again. */
+static int new_memory(size_t size) {
+  int fd = memfd_create("prestage-facts", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return -1;
+  int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (fallocate(fd, 0, 0, (off_t)size) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+static void begin(struct ps_ring *ring) {
+  assert(ring != NULL && ring->header != NULL);
+  ring->facts = (struct ps_fact *)((uint8_t *)ring->header + FACTS_OFFSET);
+  *ring->header = (struct ps_ring_header){.magic = PS_RING_MAGIC,
+                                          .version = PS_RING_VERSION,
+                                          .fact_size = sizeof(struct ps_fact),
+                                          .facts_offset = FACTS_OFFSET,
+                                          .capacity = ring->capacity};
+}
+
+struct ps_ring *ps_ring_new(uint64_t capacity) {
+  assert(capacity > 0 && (capacity & (capacity - 1)) == 0);
+  if (capacity > (SIZE_MAX >> 1) / sizeof(struct ps_fact) - FACTS_OFFSET) return NULL;
+  struct ps_ring *ring = calloc(1, sizeof *ring);
+  if (ring == NULL) return NULL;
+  ring->capacity = capacity;
+  ring->size = FACTS_OFFSET + (size_t)capacity * sizeof(struct ps_fact);
+  ring->fd = new_memory(ring->size);
+  if (ring->fd >= 0) {
+    void *memory = mmap(NULL, ring->size, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
+    if (memory != MAP_FAILED) {
+      ring->header = memory;
+      begin(ring);
+      return ring;
+    }
+    close(ring->fd);
+  }
+  free(ring);
+  return NULL;
+}
+
+void ps_ring_free(struct ps_ring *ring) {
+  if (ring == NULL) return;
+  munmap(ring->header, ring->size);
+  close(ring->fd);
+  free(ring);
+}
+
+int ps_ring_fd(const struct ps_ring *ring) {
+  assert(ring != NULL);
+  return ring->fd;
+}
+
+/* None, should the consumer have written nonsense. */
+static uint64_t room(const struct ps_ring *ring) {
+  uint64_t used = ring->head - __atomic_load_n(&ring->header->tail, __ATOMIC_ACQUIRE);
+  return used <= ring->capacity ? ring->capacity - used : 0;
+}
+
+bool ps_ring_has_room(struct ps_ring *ring, uint32_t count) {
+  assert(ring != NULL);
+  return room(ring) >= count;
+}
+
+void ps_ring_lose(struct ps_ring *ring, uint32_t count) {
+  assert(ring != NULL);
+  ring->lost += count;
+  __atomic_store_n(&ring->header->lost, ring->lost, __ATOMIC_RELAXED);
+}
+
+bool ps_ring_put(struct ps_ring *ring, const struct ps_fact *fact) {
+  assert(ring != NULL && fact != NULL);
+  if (room(ring) == 0) {
+    ps_ring_lose(ring, 1);
+    return false;
+  }
+  ring->facts[ring->head & (ring->capacity - 1)] = *fact;
+  ring->head++;
+  /* The fact is there before the head that names it. */
+  __atomic_store_n(&ring->header->head, ring->head, __ATOMIC_RELEASE);
+  return true;
+}

@@ -1,0 +1,107 @@
+/* Admission: what would become of a dated job that came now. */
+#include "internal.h"
+
+#include <math.h>
+
+#define OVERTAKING_START_NS 1e8 /* counts as seen, with nothing in it */
+#define ROUNDS 4 /* of the search for a time that covers what will come until then */
+
+/* ---- what comes ---- */
+
+/* Which bucket keeps jobs that have to go by their deadline `slack_ns` after they came. */
+static uint32_t bucket_of(uint64_t slack_ns) {
+  uint64_t us = slack_ns / 1000 | 1;
+  uint32_t bucket = 2 * (63 - (uint32_t)__builtin_clzll(us));
+  if (bucket > 0 && (us >> (bucket / 2 - 1) & 1) != 0) bucket++; /* the upper half of an octave */
+  return bucket < PS_SCHED_OVERTAKERS ? bucket : PS_SCHED_OVERTAKERS - 1;
+}
+
+static void fade(struct overtaking *overtaking, uint64_t now_ns) {
+  if (overtaking->from_ns == 0) overtaking->from_ns = now_ns;
+  if (now_ns - overtaking->from_ns < OVERTAKING_STEP_NS) return;
+  double keep = exp(-(double)(now_ns - overtaking->from_ns) / OVERTAKING_MEMORY_NS);
+  for (uint32_t i = 0; i < PS_SCHED_OVERTAKERS; i++) {
+    overtaking->bytes[i] *= keep;
+    overtaking->slack[i] *= keep;
+  }
+  overtaking->seen_ns = overtaking->seen_ns * keep + (double)(now_ns - overtaking->from_ns);
+  overtaking->from_ns = now_ns;
+}
+
+void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t slack_ns,
+                     uint64_t bytes) {
+  assert(overtaking != NULL);
+  fade(overtaking, now_ns);
+  uint32_t bucket = bucket_of(slack_ns);
+  overtaking->bytes[bucket] += (double)bytes;
+  overtaking->slack[bucket] += (double)bytes * (double)slack_ns;
+}
+
+/* Bytes of jobs that will come within `time_ns` and have to go before: those whose own time comes
+ * within `horizon_ns`. */
+static double overtaking_bytes(const struct overtaking *overtaking, double time_ns,
+                               double horizon_ns) {
+  double bytes = 0;
+  double seen_ns = overtaking->seen_ns + OVERTAKING_START_NS;
+  for (uint32_t i = 0; i < PS_SCHED_OVERTAKERS; i++) {
+    if (overtaking->bytes[i] <= 0) continue;
+    double slack_ns = overtaking->slack[i] / overtaking->bytes[i];
+    if (slack_ns >= horizon_ns) break;
+    bytes += overtaking->bytes[i] / seen_ns * fmin(horizon_ns - slack_ns, time_ns);
+  }
+  return bytes;
+}
+
+/* ---- what becomes of a job ---- */
+
+static double time_for(const struct ps_sched *sched, double bytes) {
+  return bytes * 1e9 / meter_left_over(&sched->meter);
+}
+
+/* How long it takes in the order of arrival: what comes later overtakes when its time comes. */
+static double time_in_turn(const struct ps_sched *sched, double bytes) {
+  double time_ns = time_for(sched, bytes);
+  for (uint32_t i = 0; i < ROUNDS; i++)
+    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns, time_ns));
+  return time_ns;
+}
+
+/* How long it takes in the order of deadlines: what comes later overtakes when its time comes
+ * before this one's, `slack_ns` from now. */
+static double time_by_deadline(const struct ps_sched *sched, double bytes, double slack_ns) {
+  double time_ns = time_for(sched, bytes);
+  for (uint32_t i = 0; i < ROUNDS; i++)
+    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns, slack_ns));
+  return time_ns;
+}
+
+static double ready_in(const struct ps_sched *sched, uint64_t now_ns, double bytes, double before,
+                       double deadline_in_ns) {
+  double all = (double)(tree_sum(&sched->dated) + tree_sum(&sched->jobs) + sched->late_bytes);
+  double soonest = time_for(sched, before + bytes);
+  double own_time_ns = deadline_in_ns - TIGHT_NS;
+  /* Until the tightest one is ready, all that are due before it go by deadline. */
+  if (jobs_are_tight(sched, now_ns) && now_ns + deadline_in_ns < (double)tree_tightest(&sched->jobs)) {
+    double slack_ns = own_time_ns - time_for(sched, bytes);
+    return fmin(time_by_deadline(sched, before + bytes, slack_ns), fmax(soonest, own_time_ns));
+  }
+  return fmax(soonest, fmin(time_in_turn(sched, all + bytes), own_time_ns));
+}
+
+void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t bytes,
+                       uint64_t deadline_ns, uint32_t priority,
+                       struct ps_sched_forecast *forecast) {
+  assert(sched != NULL && forecast != NULL && priority < PS_SCHED_PRIORITIES);
+  now_ns = sched_time(sched, now_ns);
+  double latency_ns = sched->meter.latency_ns;
+  double deadline_in_ns = deadline_ns > now_ns ? (double)(deadline_ns - now_ns) : 0;
+  double before =
+      (double)(tree_sum(&sched->dated) + tree_sum_until(&sched->jobs, deadline_ns));
+  double ready_ns = ready_in(sched, now_ns, (double)bytes, before, deadline_in_ns) + latency_ns;
+  forecast->ready_ns = now_ns + (uint64_t)ready_ns;
+  /* It must not make those late that are due after it, either. */
+  double left_ns = deadline_in_ns - latency_ns - time_for(sched, before);
+  double others_ns = (double)(tree_slack_after(&sched->jobs, deadline_ns) - (int64_t)now_ns);
+  double fit = fmax(fmin(left_ns, others_ns), 0) / time_for(sched, 1);
+  forecast->bytes_in_time = fit < (double)bytes ? (uint64_t)fit : bytes;
+}

@@ -1,0 +1,192 @@
+/* What the medium is found to do: its bandwidth, its latency, and how much of it dated work gets.
+ *
+ * A medium is taken for one path that moves the bytes of all operations one after the other, and a
+ * latency that each operation has for itself. From the operations that were started follows when
+ * the path is free again, and for each read how long its transfer should take, with those before
+ * it. Reads that have ended tell how far that was right: the regression of their times on the
+ * expected transfers has the bandwidth's error as its slope and the latency as its intercept. So
+ * both are known at any load, and not only when the medium has all it can do.
+ */
+#include <math.h>
+
+#include "internal.h"
+
+#define START_BANDWIDTH 1e9
+#define START_LATENCY_NS 100e3
+#define START_WINDOW 32.0
+#define START_SHARE 0.8
+#define LEAST_WINDOW 4.0
+#define LEAST_BANDWIDTH 1e6
+#define MOST_BANDWIDTH 1e12
+#define LEAST_LATENCY_NS 1e3
+#define BATCH 32         /* reads between two looks at what they say */
+#define MEMORY 2048.0    /* reads that the regression remembers */
+#define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
+#define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
+#define FAR_OFF 0.05
+#define LEAST_SPREAD 0.05
+#define DRIFT_GAIN 0.25
+#define PHASE_GAIN (1.0 / 32)
+#define PROBE_NS (100 * MS_NS)
+#define FIRST_PROBE_NS (10 * MS_NS)
+#define FIRST_PROBES 64.0
+#define PROBE_LATENCIES 10.0
+#define ALONE_MEMORY 256.0
+#define SHARE_SAMPLE_NS MS_NS
+#define SHARE_MEMORY_NS (50e6)
+
+void meter_init(struct meter *meter, uint32_t most_window) {
+  assert(meter != NULL && most_window > 0);
+  *meter = (struct meter){.bandwidth = START_BANDWIDTH,
+                          .latency_ns = START_LATENCY_NS,
+                          .most_window = most_window,
+                          .window = fmin(START_WINDOW, most_window),
+                          .share = START_SHARE};
+}
+
+double meter_transfer_ns(const struct meter *meter, uint64_t bytes) {
+  return (double)bytes * 1e9 / meter->bandwidth;
+}
+
+uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
+  return meter->free_ns > now_ns ? meter->free_ns - now_ns : 0;
+}
+
+uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns) {
+  bool is_known = meter->alone >= FIRST_PROBES;
+  uint64_t probe_ns = meter->alone_ns + (is_known ? PROBE_NS : FIRST_PROBE_NS);
+  return now_ns < probe_ns ? 0 : probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
+}
+
+uint32_t meter_window(const struct meter *meter) { return (uint32_t)meter->window; }
+
+void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes,
+                 uint32_t in_flight) {
+  assert(meter != NULL && item != NULL);
+  uint64_t begin = meter->free_ns > now_ns ? meter->free_ns : now_ns;
+  item->is_alone = in_flight == 0;
+  if (item->is_alone) meter->alone_ns = now_ns;
+  meter->free_ns = begin + (uint64_t)meter_transfer_ns(meter, bytes);
+  meter->started_bytes += bytes;
+  item->transfer_ns = meter->free_ns - now_ns;
+  item->transfer_end = meter->started_bytes;
+}
+
+static double between(double value, double least, double most) {
+  return fmin(fmax(value, least), most);
+}
+
+/* The slope of the regression is 1 when the bandwidth is right. What it says counts as far as it is
+ * beyond its own standard error. */
+static void correct_bandwidth(struct meter *meter) {
+  /* Transfers that are all alike tell nothing about the bandwidth. */
+  double least = LEAST_SPREAD * meter->mean_y;
+  if (meter->var_x < least * least) return;
+  double slope = meter->cov_xy / meter->var_x;
+  double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
+  double error = sqrt(rest / (meter->count * meter->var_x));
+  double excess = fabs(slope - 1) - error - FAR_OFF;
+  if (excess <= 0) return;
+  double factor = between(slope > 1 ? 1 + excess : 1 - excess, 0.5, 2);
+  double bandwidth = between(meter->bandwidth / factor, LEAST_BANDWIDTH, MOST_BANDWIDTH);
+  factor = meter->bandwidth / bandwidth;
+  meter->bandwidth = bandwidth;
+  meter->mean_x *= factor;
+  meter->var_x *= factor * factor;
+  meter->cov_xy *= factor;
+  /* What was seen with an estimate far off says little about the new one. */
+  if (factor < 0.8 || factor > 1.25) meter->count = fmin(meter->count, 2.0 * BATCH);
+}
+
+/* Fewer operations under way when reads wait in the medium; more when it was the window that held
+ * them back. */
+static void correct_window(struct meter *meter) {
+  double ratio = meter->excess / meter->samples / meter->latency_ns;
+  if (ratio > QUEUEING)
+    meter->window *= fmax(0.7, sqrt(QUEUEING / ratio));
+  else if (meter->was_full)
+    meter->window += fmax(1, meter->window / 8);
+  meter->window = between(meter->window, fmin(LEAST_WINDOW, meter->most_window),
+                          meter->most_window);
+}
+
+/* While transfers follow one another, a bandwidth that is a little off makes them drift away from
+ * when they are expected. */
+static void follow_drift(struct meter *meter) {
+  double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->drift_from);
+  double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -0.2, 0.2) : 0;
+  meter->bandwidth = between(meter->bandwidth * (1 - DRIFT_GAIN * drift), LEAST_BANDWIDTH, MOST_BANDWIDTH);
+  meter->drift_ns = 0;
+  meter->drift_from = meter->started_bytes;
+}
+
+/* A read has ended later, or sooner, than expected. If it had the medium for itself, that is due to
+ * the latency; else to those before it, and so to those after it. */
+static void track(struct meter *meter, uint64_t now_ns, bool is_alone, double expected_ns,
+                  double elapsed_ns) {
+  double off_ns = elapsed_ns - expected_ns - meter->latency_ns;
+  if (is_alone) {
+    meter->alone = fmin(meter->alone + 1, ALONE_MEMORY);
+    meter->latency_ns = fmax(meter->latency_ns + off_ns / meter->alone, LEAST_LATENCY_NS);
+    return;
+  }
+  double step_ns = between(off_ns, -2 * meter->latency_ns, 2 * meter->latency_ns) * PHASE_GAIN;
+  meter->drift_ns += step_ns;
+  if ((double)meter->free_ns + meter->latency_ns > (double)now_ns)
+    meter->free_ns = (uint64_t)((double)meter->free_ns + step_ns);
+}
+
+static void sample(struct meter *meter, double expected_ns, double elapsed_ns) {
+  double weight = 0;
+  meter->count = fmin(meter->count + 1, MEMORY);
+  weight = 1 / meter->count;
+  double x = expected_ns - meter->mean_x;
+  double y = elapsed_ns - meter->mean_y;
+  meter->mean_x += weight * x;
+  meter->mean_y += weight * y;
+  meter->var_x = (1 - weight) * (meter->var_x + weight * x * x);
+  meter->var_y = (1 - weight) * (meter->var_y + weight * y * y);
+  meter->cov_xy = (1 - weight) * (meter->cov_xy + weight * x * y);
+}
+
+void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
+               uint32_t bytes, uint32_t left_in_flight) {
+  assert(meter != NULL && item != NULL && now_ns >= item->started_ns);
+  /* What was started before it has been moved as well. */
+  uint64_t rest = (uint64_t)meter_transfer_ns(meter, meter->started_bytes - item->transfer_end);
+  rest = left_in_flight > 0 ? rest + (uint64_t)meter->latency_ns : 0;
+  if (meter->free_ns > now_ns + rest) meter->free_ns = now_ns + rest;
+  if (item->sched_class == PS_SCHED_WRITE || bytes == 0) return;
+  double expected_ns = (double)item->transfer_ns;
+  double elapsed_ns = (double)(now_ns - item->started_ns);
+  elapsed_ns = fmin(elapsed_ns, OUTLIER * (meter->latency_ns + expected_ns));
+  double own_ns = meter_transfer_ns(meter, bytes);
+  sample(meter, expected_ns, elapsed_ns);
+  track(meter, now_ns, item->is_alone, expected_ns, elapsed_ns);
+  meter->excess += elapsed_ns - own_ns;
+  if (++meter->samples < BATCH) return;
+  correct_bandwidth(meter);
+  follow_drift(meter);
+  correct_window(meter);
+  meter->samples = 0;
+  meter->excess = 0;
+  meter->was_full = false;
+}
+
+void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending) {
+  assert(meter != NULL);
+  if (meter->is_pending) meter->share_ns += now_ns - meter->share_from_ns;
+  if (meter->is_pending && !is_pending) meter->share_ns += meter_backlog_ns(meter, now_ns);
+  meter->share_from_ns = now_ns;
+  meter->is_pending = is_pending;
+  if (meter->share_ns < SHARE_SAMPLE_NS) return;
+  double got = meter_transfer_ns(meter, meter->share_bytes) / (double)meter->share_ns;
+  double weight = 1 - exp(-(double)meter->share_ns / SHARE_MEMORY_NS);
+  meter->share += (between(got, 0.01, 1) - meter->share) * weight;
+  meter->share_ns = 0;
+  meter->share_bytes = 0;
+}
+
+void meter_dated_bytes(struct meter *meter, uint32_t bytes) { meter->share_bytes += bytes; }
+
+double meter_left_over(const struct meter *meter) { return meter->bandwidth * meter->share; }

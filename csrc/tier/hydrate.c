@@ -1,0 +1,142 @@
+/* Hydrates: bringing extents in before anybody reads them, in frames that hints may take.
+ *
+ * What a hint may evict is looked for first at the cold end of each class, which is where what is
+ * worth least is. The tenant's own extents may all be warmer than that: then a hand that goes round
+ * the frames finds some of them, a few looks at a time.
+ */
+#include "internal.h"
+
+/* Whose frame a hint would take. What the tenant's own hydrates brought in and nobody has read goes
+ * before its other extents only when it is worth less: else its hints would undo one another. */
+enum source { SOURCE_OWN, SOURCE_OTHER, SOURCE_UNREAD, SOURCE_COUNT, SOURCE_NONE };
+
+/* A search for a frame: the one worth least of each source. */
+struct hunt {
+  uint16_t tenant;
+  bool is_at_limit; /* only what its own hydrates hold can make room */
+  float ceiling;
+  uint32_t share;
+  uint32_t found[SOURCE_COUNT];
+  float values[SOURCE_COUNT];
+};
+
+static enum source source_of(const struct ps_tier *tier, const struct hunt *hunt,
+                             const struct extent *extent) {
+  bool is_own = extent->tenant == hunt->tenant;
+  if (is_own && extent->prestaged) return SOURCE_UNREAD;
+  if (hunt->is_at_limit) return SOURCE_NONE;
+  if (is_own) return SOURCE_OWN;
+  return tier->tenants[extent->tenant].stats.frames > hunt->share ? SOURCE_OTHER : SOURCE_NONE;
+}
+
+/* The extent may be evicted: is it this hint's to take? True when there is no need to look at
+ * warmer ones of its class. */
+static bool consider(const struct ps_tier *tier, struct hunt *hunt, uint32_t index) {
+  const struct extent *extent = &tier->extents[index];
+  enum source source = source_of(tier, hunt, extent);
+  float value = tier_value(tier, extent);
+  assert(extent->place == PLACE_EVICTABLE && !extent->kept);
+  if (source == SOURCE_NONE || value > hunt->ceiling) return false;
+  if (hunt->found[source] == NONE || value < hunt->values[source]) {
+    hunt->found[source] = index;
+    hunt->values[source] = value;
+  }
+  return source == SOURCE_OWN || hunt->is_at_limit;
+}
+
+static void search_classes(const struct ps_tier *tier, struct hunt *hunt) {
+  uint32_t classes = hunt->is_at_limit ? CLASS_HYDRATED + 1 : CLASS_COUNT;
+  for (uint32_t i = 0; i < classes; i++) {
+    uint32_t index = i == CLASS_KEPT ? NONE : tier->classes[i].last;
+    for (uint32_t looks = 0; index != NONE && looks < HUNT_LENGTH; looks++) {
+      if (consider(tier, hunt, index)) break;
+      index = tier_list_previous(&tier->classes[i], index);
+    }
+  }
+}
+
+static void search_frames(struct ps_tier *tier, struct hunt *hunt) {
+  uint32_t *hand = &tier->tenants[hunt->tenant].hand;
+  uint32_t looks = tier->config.frame_count < HUNT_LENGTH ? tier->config.frame_count : HUNT_LENGTH;
+  for (; looks > 0; looks--) {
+    uint32_t index = tier->frames[*hand].extent;
+    *hand = *hand + 1 < tier->config.frame_count ? *hand + 1 : 0;
+    if (index == NONE || tier->extents[index].place != PLACE_EVICTABLE) continue;
+    if (!tier->extents[index].kept) (void)consider(tier, hunt, index);
+  }
+}
+
+static uint32_t choose(const struct hunt *hunt) {
+  const uint32_t *found = hunt->found;
+  bool has_both = found[SOURCE_OWN] != NONE && found[SOURCE_UNREAD] != NONE;
+  if (has_both && hunt->values[SOURCE_UNREAD] < hunt->values[SOURCE_OWN])
+    return found[SOURCE_UNREAD];
+  if (found[SOURCE_OWN] != NONE) return found[SOURCE_OWN];
+  return found[SOURCE_OTHER] != NONE ? found[SOURCE_OTHER] : found[SOURCE_UNREAD];
+}
+
+static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {
+  bool is_speculative = access->urgency == PS_TIER_SPECULATIVE;
+  struct hunt hunt = {.tenant = access->tenant,
+                      .is_at_limit = tier_is_at_hint_limit(tier, access->tenant),
+                      .ceiling = __builtin_inff(),
+                      .share = tier_share(tier, access->tenant),
+                      .found = {NONE, NONE, NONE}};
+  if (tier->frame_queue.first != NULL || tier->tenants[access->tenant].hint_limit == 0) return NONE;
+  if (!hunt.is_at_limit && tier->frame_free != NONE) return tier_take_free(tier);
+  if (is_speculative) hunt.ceiling = tier->values[CLASS_HYDRATED * AGE_BINS];
+  tier_expire_promises(tier);
+  search_classes(tier, &hunt);
+  if (hunt.found[SOURCE_OWN] == NONE) search_frames(tier, &hunt);
+  uint32_t index = choose(&hunt);
+  return index == NONE ? NONE : tier_evict(tier, index);
+}
+
+/* A time that has passed says nothing here: it does not end a keep. */
+static void keep(struct ps_tier *tier, uint32_t index, const struct ps_tier_access *access) {
+  if (access->keep_until_ns > tier->now_ns)
+    (void)tier_keep(tier, index, access->tenant, access->keep_until_ns);
+}
+
+/* Nothing is missing that is not being filled already. */
+static int hydrate_nothing(struct ps_tier *tier, uint32_t index, uint16_t units,
+                           const struct ps_tier_access *access) {
+  uint16_t coming = tier->extents[index].fill & units;
+  tier_promote(tier, &tier->extents[index], coming, access);
+  keep(tier, index, access);
+  return coming != 0 ? PS_TIER_COMING : PS_TIER_WARM;
+}
+
+static int hydrate(struct ps_tier *tier, const struct span *span,
+                   const struct ps_tier_access *access) {
+  uint32_t index = tier_find(tier, span->volume, span->number);
+  uint16_t missing = span->touched;
+  if (index != NONE) {
+    const struct extent *extent = &tier->extents[index];
+    missing = (uint16_t)(missing & ~extent->valid & ~extent->fill);
+    if (missing == 0) return hydrate_nothing(tier, index, span->touched, access);
+    if (tier_unsettled(tier, extent, missing) != NONE) return PS_TIER_BUSY;
+    if (tier_is_exposed(tier, extent, missing)) return PS_TIER_BUSY;
+    tier_promote(tier, extent, extent->fill & span->touched, access);
+  }
+  if (index == NONE || tier->extents[index].frame == NONE) {
+    uint32_t frame = hint_frame(tier, access);
+    if (frame == NONE) return PS_TIER_NO_ROOM;
+    index = tier_bring_in(tier, index, span, access->tenant, CLASS_HYDRATED, frame);
+    tier_set_prestaged(tier, index, true);
+  }
+  tier->extents[index].hinted = 1;
+  tier_start_fills(tier, index, missing, access, true);
+  keep(tier, index, access);
+  return PS_TIER_STARTED;
+}
+
+int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                    uint32_t length, const struct ps_tier_access *access) {
+  struct span span;
+  assert(tier != NULL && access != NULL && access->tenant < tier->config.tenant_count);
+  assert(access->urgency <= PS_TIER_SPECULATIVE);
+  tier_enter(tier, now_ns, NULL);
+  if (tier_span(tier, volume, offset, length, &span) != 0) return PS_TIER_INVALID;
+  return hydrate(tier, &span, access);
+}

@@ -1,0 +1,93 @@
+/* Keeps: extents that a hint wants to stay for a time. While it lasts an extent is of class 5,
+ * whatever class it is otherwise, and only reads and writes that find nothing else evict it. */
+#include "internal.h"
+
+/* The extent counts for who keeps it, unless it does so already: see tenant.c. */
+static void count_keep(struct ps_tier *tier, const struct extent *extent, uint16_t keeper,
+                       bool is_kept) {
+  uint32_t *count = &tier->tenants[keeper].stats.hint_frames;
+  if (extent->prestaged && extent->tenant == keeper) return;
+  assert(is_kept || *count > 0);
+  *count += is_kept ? 1 : UINT32_MAX;
+}
+
+/* The extent's list of what may be evicted is about to be another. */
+static void set_kept(struct ps_tier *tier, uint32_t index, bool is_kept) {
+  struct extent *extent = &tier->extents[index];
+  if (extent->place == PLACE_EVICTABLE) tier_unplace(tier, index);
+  extent->kept = is_kept;
+}
+
+void tier_end_keep(struct ps_tier *tier, uint32_t index) {
+  const struct extent *extent = &tier->extents[index];
+  assert(extent->kept && extent->frame != NONE);
+  tier_heap_remove(&tier->keeps, extent->frame);
+  set_kept(tier, index, false);
+  count_keep(tier, extent, tier->frames[extent->frame].keeper, false);
+}
+
+void tier_move_keep(struct ps_tier *tier, uint32_t index, uint32_t frame) {
+  uint32_t old = tier->extents[index].frame;
+  assert(tier->extents[index].kept && old != NONE && old != frame);
+  uint64_t until_ns = tier_heap_entry(&tier->keeps, old)->key;
+  tier_heap_remove(&tier->keeps, old);
+  tier_heap_add(&tier->keeps, frame, until_ns, 0);
+  tier->frames[frame].keeper = tier->frames[old].keeper;
+}
+
+void tier_expire_keeps(struct ps_tier *tier) {
+  for (uint32_t i = 0; tier->keeps.length > 0; i++) {
+    const struct heap_entry *first = &tier->keeps.entries[0];
+    tier->has_expired_keeps = first->key <= tier->now_ns;
+    if (!tier->has_expired_keeps || i == EXPIRE_MOST) return;
+    uint32_t index = tier->frames[first->item].extent;
+    tier_end_keep(tier, index);
+    tier_settle(tier, index);
+  }
+  tier->has_expired_keeps = false;
+}
+
+/* A keep of the same tenant is prolonged, or ended. */
+static bool change_keep(struct ps_tier *tier, uint32_t index, uint64_t until_ns) {
+  uint32_t frame = tier->extents[index].frame;
+  if (until_ns <= tier->now_ns) {
+    tier_end_keep(tier, index);
+    tier_settle(tier, index);
+    return false;
+  }
+  if (until_ns > tier_heap_entry(&tier->keeps, frame)->key) {
+    tier_heap_remove(&tier->keeps, frame);
+    tier_heap_add(&tier->keeps, frame, until_ns, 0);
+  }
+  return true;
+}
+
+bool tier_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant, uint64_t until_ns) {
+  const struct extent *extent = &tier->extents[index];
+  assert(extent->frame != NONE && tenant < tier->config.tenant_count);
+  bool is_own = extent->kept && tier->frames[extent->frame].keeper == tenant;
+  if (is_own) return change_keep(tier, index, until_ns);
+  if (until_ns <= tier->now_ns) return false;
+  if (extent->kept) return tier_heap_entry(&tier->keeps, extent->frame)->key >= until_ns;
+  bool is_counted = extent->prestaged && extent->tenant == tenant;
+  if (!is_counted && tier_is_at_hint_limit(tier, tenant)) return false;
+  set_kept(tier, index, true);
+  tier->frames[extent->frame].keeper = tenant;
+  tier_heap_add(&tier->keeps, extent->frame, until_ns, 0);
+  count_keep(tier, extent, tenant, true);
+  tier_settle(tier, index);
+  return true;
+}
+
+uint32_t ps_tier_keep(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                      uint32_t length, uint16_t tenant, uint64_t until_ns) {
+  struct span span;
+  assert(tier != NULL && tenant < tier->config.tenant_count);
+  tier_enter(tier, now_ns, NULL);
+  if (tier_span(tier, volume, offset, length, &span) != 0) return 0;
+  uint32_t index = tier_find(tier, volume, span.number);
+  if (index == NONE) return 0;
+  uint16_t units = tier->extents[index].valid & span.touched;
+  if (units == 0 || !tier_keep(tier, index, tenant, until_ns)) return 0;
+  return tier_bytes_within(&tier->volumes[volume], units, span.start, span.end);
+}

@@ -1,0 +1,64 @@
+/* Reads: hits pin, misses wait for fills. */
+#include "internal.h"
+
+static void warm(struct ps_tier *tier, struct extent *extent, bool is_first) {
+  extent->last_use = tier_ticks(tier->now_ns);
+  extent->once = 0;
+  if (extent->value_class < CLASS_READ) {
+    extent->value_class = CLASS_READ;
+  } else if (extent->value_class == CLASS_READ && !is_first) {
+    extent->value_class = CLASS_READ_AGAIN;
+  }
+}
+
+/* `is_seen`: the read waited before, so what brought it in was for this read. */
+static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
+                  const struct ps_tier_access *access, bool is_seen) {
+  struct extent *extent = &tier->extents[index];
+  bool is_used_up = extent->prestaged && extent->tenant == access->tenant;
+  if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
+  tier_meet(tier, index, units, is_seen);
+  extent->promised = 0;
+  if (!access->once) {
+    warm(tier, extent, is_seen);
+  } else if (is_used_up && extent->value_class == CLASS_HYDRATED) {
+    /* It was brought in for one read. */
+    extent->value_class = CLASS_ONCE;
+    extent->once = 1;
+  } else if (is_seen) {
+    extent->last_use = tier_ticks(tier->now_ns);
+  } /* else it neither warms nor cools what others keep */
+}
+
+static int read_span(struct ps_tier *tier, const struct span *span,
+                     const struct ps_tier_access *access, struct ps_tier_waiter *waiter,
+                     uint32_t *frame) {
+  bool is_seen = waiter != NULL && (waiter->state & SEEN_MISS) != 0;
+  bool is_there = tier_need(tier, span, span->touched, access, waiter);
+  uint32_t index = tier_find(tier, span->volume, span->number);
+  if (!is_there) {
+    if (!is_seen) tier->stats.read_misses++;
+    if (waiter != NULL) waiter->state |= SEEN_MISS;
+    if (index != NONE) tier_meet_late(tier, index, span->touched);
+    return PS_TIER_WAIT;
+  }
+  if (!is_seen) tier->stats.read_hits++;
+  tier_hold(tier, tier->extents[index].frame);
+  touch(tier, index, span->touched, access, is_seen);
+  tier_settle(tier, index);
+  *frame = tier->extents[index].frame;
+  return PS_TIER_DONE;
+}
+
+int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                 uint32_t length, const struct ps_tier_access *access,
+                 struct ps_tier_waiter *waiter, uint32_t *frame) {
+  struct span span;
+  assert(frame != NULL && access != NULL && access->urgency <= PS_TIER_SPECULATIVE);
+  tier_enter(tier, now_ns, waiter);
+  *frame = NONE;
+  if (tier_told_error(waiter)) return tier_leave(tier, waiter, PS_TIER_ERROR);
+  int32_t error = tier_span(tier, volume, offset, length, &span);
+  if (error != 0) return tier_leave(tier, waiter, tier_fail(waiter, error));
+  return tier_leave(tier, waiter, read_span(tier, &span, access, waiter, frame));
+}

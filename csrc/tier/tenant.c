@@ -1,0 +1,103 @@
+/* Tenants: which frames are charged to whom, their shares, and how their hints turned out.
+ *
+ * An extent is charged to the tenant that brought it in, until it goes, whoever uses it meanwhile.
+ * Against a tenant's hint limit count the extents that its hydrates brought in and nobody has read
+ * yet, and those that it keeps; what is both, once.
+ */
+#include "internal.h"
+
+static struct ps_tier_tenant *stats_of(struct ps_tier *tier, uint16_t tenant) {
+  assert(tenant < tier->config.tenant_count);
+  return &tier->tenants[tenant].stats;
+}
+
+void tier_charge(struct ps_tier *tier, uint16_t tenant) {
+  if (stats_of(tier, tenant)->frames++ == 0) tier->holders++;
+}
+
+void tier_discharge(struct ps_tier *tier, uint16_t tenant) {
+  struct ps_tier_tenant *stats = stats_of(tier, tenant);
+  assert(stats->frames > 0 && tier->holders > 0);
+  if (--stats->frames == 0) tier->holders--;
+}
+
+uint32_t tier_share(const struct ps_tier *tier, uint16_t tenant) {
+  bool is_new = tier->tenants[tenant].stats.frames == 0;
+  return tier->config.frame_count / (tier->holders + (is_new ? 1 : 0));
+}
+
+bool tier_is_at_hint_limit(const struct ps_tier *tier, uint16_t tenant) {
+  const struct tenant *found = &tier->tenants[tenant];
+  return found->stats.hint_frames >= found->hint_limit;
+}
+
+void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged) {
+  struct extent *extent = &tier->extents[index];
+  if (extent->prestaged == is_prestaged) return;
+  extent->prestaged = is_prestaged;
+  /* Else it counts for its tenant already. */
+  if (extent->kept && tier->frames[extent->frame].keeper == extent->tenant) return;
+  struct ps_tier_tenant *stats = stats_of(tier, extent->tenant);
+  assert(is_prestaged || stats->hint_frames > 0);
+  stats->hint_frames += is_prestaged ? 1 : UINT32_MAX;
+}
+
+/* ---- how hints turn out ---- */
+
+static uint64_t bytes_of(const struct ps_tier *tier, const struct extent *extent, uint16_t units) {
+  return (uint64_t)unit_count(units) << tier->volumes[extent->volume].unit_shift;
+}
+
+void tier_land_hydrate(struct ps_tier *tier, uint32_t index, uint16_t units) {
+  struct extent *extent = &tier->extents[index];
+  assert((units & ~extent->valid) == 0);
+  extent->unread |= units;
+  stats_of(tier, extent->tenant)->hydrated_bytes += bytes_of(tier, extent, units);
+  tier->stats.hydrated_bytes += bytes_of(tier, extent, units);
+}
+
+void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units) {
+  struct extent *extent = &tier->extents[index];
+  uint16_t wasted = extent->unread & units;
+  if (wasted == 0) return;
+  extent->unread = (uint16_t)(extent->unread & ~wasted);
+  stats_of(tier, extent->tenant)->wasted_bytes += bytes_of(tier, extent, wasted);
+  tier->stats.wasted_bytes += bytes_of(tier, extent, wasted);
+}
+
+void tier_meet(struct ps_tier *tier, uint32_t index, uint16_t units, bool is_seen) {
+  struct extent *extent = &tier->extents[index];
+  bool is_first = extent->hinted && (extent->unread & units) != 0;
+  extent->unread = (uint16_t)(extent->unread & ~units);
+  tier_set_prestaged(tier, index, false);
+  if (!is_first) return;
+  extent->hinted = 0;
+  if (is_seen) return; /* other units of it were missing */
+  stats_of(tier, extent->tenant)->timely_hits++;
+  tier->stats.timely_hits++;
+}
+
+void tier_meet_late(struct ps_tier *tier, uint32_t index, uint16_t units) {
+  struct extent *extent = &tier->extents[index];
+  bool is_late = false;
+  if (!extent->hinted) return;
+  for (uint32_t i = extent->fills; i != NONE; i = tier->ops[i].next) {
+    is_late |= tier->ops[i].is_hydrate && (tier->ops[i].live & units) != 0;
+  }
+  if (!is_late) return;
+  extent->hinted = 0;
+  stats_of(tier, extent->tenant)->late_hits++;
+  tier->stats.late_hits++;
+}
+
+/* ---- the calls ---- */
+
+void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_frames) {
+  assert(tier != NULL && tenant < tier->config.tenant_count);
+  tier->tenants[tenant].hint_limit = hint_frames;
+}
+
+void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats) {
+  assert(tier != NULL && stats != NULL && tenant < tier->config.tenant_count);
+  *stats = tier->tenants[tenant].stats;
+}

@@ -1,0 +1,6 @@
+"""The subcommands of `prestage` that a host uses: `add(subparsers)` and what runs."""
+
+from prestage.host_client.commands import hint, outcome, residency
+
+COMMANDS = (hint, residency, outcome)
+"""In the order of the help."""

@@ -1,0 +1,183 @@
+"""Pages and records in files: `hint decode` prints a page, `hint batch` reads JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prestage.ext.answers import AnswerPage, decode_answer
+from prestage.ext.codec import Batch, decode_batch, encode_record
+from prestage.ext.errors import BadRecord, Malformed
+from prestage.ext.names import AnswerState, CancelWhat, Fault, IntentFlag, Magic, SetFlag, SetOp
+from prestage.ext.pages import Event, EventLog, Status, decode_events, decode_status
+from prestage.ext.records import (
+    Cancel,
+    Intent,
+    Outcome,
+    OutcomeAnswer,
+    Range,
+    Record,
+    Residency,
+    ResidencyAnswer,
+    Retain,
+    SetRecord,
+    Signature,
+)
+from prestage.host_client.commands.common import Subparsers, command
+from prestage.host_client.commands.show import (
+    out,
+    out_json,
+    outcome_line,
+    residency_line,
+    status_lines,
+)
+from prestage.host_client.errors import HostError, InvalidRequest
+
+KINDS: dict[str, type[Any]] = {
+    "set": SetRecord,
+    "signature": Signature,
+    "intent": Intent,
+    "retain": Retain,
+    "cancel": Cancel,
+    "residency": Residency,
+    "outcome": Outcome,
+}
+ENUMS: dict[tuple[str, str], type[SetOp | CancelWhat]] = {
+    ("set", "op"): SetOp,
+    ("cancel", "what"): CancelWhat,
+}
+FLAGS: dict[str, type[SetFlag | IntentFlag]] = {"set": SetFlag, "intent": IntentFlag}
+Page = Batch | AnswerPage | Status | EventLog
+
+
+def add_decode(actions: Subparsers) -> None:
+    """Add `hint decode`."""
+    parser = command(actions, "decode", "print a page that was read from a target", _decode)
+    parser.add_argument("file", metavar="FILE", help="- for standard input")
+
+
+async def _decode(args: argparse.Namespace) -> int:
+    page = decode_page(_read(args.file), args.file)
+    if args.json:
+        out_json({"kind": type(page).__name__.lower(), "page": page})
+    else:
+        for line in page_lines(page):
+            out(line)
+    return 0
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise HostError(error.strerror or str(error), file) from None
+
+
+def decode_page(data: bytes, where: str) -> Page:
+    """Return what a page says: a batch, an answer, a status or the event log.
+
+    Raises `HostError`, which names the byte at fault.
+    """
+    readers: dict[int, Any] = {
+        Magic.BATCH: decode_batch,
+        Magic.ANSWER: decode_answer,
+        Magic.CAPABILITY: decode_status,
+        Magic.EVENTS: decode_events,
+    }
+    reader = readers.get(int.from_bytes(data[:4], "little"))
+    try:
+        if reader is None:
+            raise Malformed(Fault.MAGIC, 0)
+        page: Page = reader(data)
+    except Malformed as error:
+        expected = "a page of PAX: a batch, an answer, a status or the events"
+        raise HostError(str(error), where, expected) from None
+    return page
+
+
+def page_lines(page: Page) -> list[str]:
+    """Return a page for people."""
+    if isinstance(page, Status):
+        return status_lines(page)
+    if isinstance(page, EventLog):
+        return [*map(_event_line, page.events), f"{page.lost} events were lost before"]
+    if isinstance(page, Batch):
+        head = f"batch {page.sequence} of writer {page.writer:x}, {len(page.records)} records"
+        return [head, *(str(one) for one in page.records)]
+    return _answer_lines(page)
+
+
+def _event_line(event: Event) -> str:
+    return f"intent {event.intent_id} of session {event.session}: {event.state.name.lower()}"
+
+
+def _answer_lines(page: AnswerPage) -> list[str]:
+    head = f"batch {page.sequence} of writer {page.writer:x}: {page.state.name.lower()}"
+    if page.state == AnswerState.REFUSED:
+        return [f"{head}, {page.fault.name.lower()} at byte {page.fault_offset}"]
+    head += f", accepted {page.accepted}, dropped {page.dropped}, unknown {page.unknown}"
+    return [head, *map(_one_answer, page.answers)]
+
+
+def _one_answer(answer: Any) -> str:
+    if isinstance(answer, OutcomeAnswer):
+        return outcome_line(answer)
+    return residency_line(answer) if isinstance(answer, ResidencyAnswer) else str(answer)
+
+
+# ---- records ----
+
+
+def read_records(file: str) -> list[Record]:
+    """Return the records of a file, one JSON object a line. Raises `InvalidRequest`."""
+    lines = _read(file).splitlines()
+    return [
+        _record(line, f"{file} line {index}") for index, line in enumerate(lines, 1) if line.strip()
+    ]
+
+
+def _record(line: bytes, where: str) -> Record:
+    """Return the record of a line: `type`, and the fields of `prestage.ext.records` by name."""
+    try:
+        values = dict(msgspec.json.decode(line))
+        kind = values.pop("type", None)
+        if kind not in KINDS:
+            raise InvalidRequest(f"found the type {kind!r}", where, " ".join(KINDS))
+        record: Record = KINDS[kind](**{name: _value(kind, name, values[name]) for name in values})
+        encode_record(record)
+    except (msgspec.DecodeError, TypeError, ValueError, KeyError, BadRecord) as error:
+        if isinstance(error, InvalidRequest):
+            raise
+        fields = ", ".join(_fields(line))
+        raise InvalidRequest(f"{error}", where, fields and f"the fields {fields}") from None
+    return record
+
+
+def _fields(line: bytes) -> list[str]:
+    """Return the fields that a record of the type of this line has."""
+    try:
+        kind = KINDS[msgspec.json.decode(line)["type"]]
+    except (msgspec.DecodeError, TypeError, KeyError):
+        return []
+    return [each.name for each in dataclasses.fields(kind)]
+
+
+def _value(kind: str, name: str, value: Any) -> Any:
+    if name == "ranges":
+        return tuple(Range(*map(int, pair)) for pair in value)
+    if name == "vector":
+        return bytes.fromhex(value)
+    if (kind, name) in ENUMS:
+        return ENUMS[kind, name][value.upper()] if isinstance(value, str) else value
+    if name == "flags":
+        flags = FLAGS[kind]
+        found = flags(0)
+        for word in value:
+            found |= flags[word.upper()]
+        return found
+    return value

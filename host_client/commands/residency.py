@@ -1,0 +1,42 @@
+"""`prestage residency`: how much of some blocks, or of a set, is warm."""
+
+from __future__ import annotations
+
+import argparse
+
+from prestage.host_client import hint_records as make
+from prestage.host_client.commands.common import (
+    Subparsers,
+    add_ranges,
+    add_target,
+    command,
+    hints_to,
+    ranges_of,
+    write_pages,
+)
+from prestage.host_client.commands.show import out, out_json, residency_line
+from prestage.host_client.errors import InvalidRequest
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the subcommand."""
+    words = "show how much of blocks, or of a set, is warm"
+    parser = command(subparsers, "residency", words, _residency)
+    add_target(parser)
+    add_ranges(parser, has_set=True)
+
+
+async def _residency(args: argparse.Namespace) -> int:
+    if args.output:
+        ranges = await ranges_of(args, None)
+        return write_pages(args, [make.residency_record(ranges, set_id=args.set, nsid=args.nsid)])
+    async with hints_to(args) as hints:
+        ranges = await ranges_of(args, hints)
+        if bool(ranges) == bool(args.set):
+            raise InvalidRequest("found both or none", "--range and --set", "one of them")
+        answer = await hints.residency(ranges, set_id=args.set, nsid=args.nsid)
+    if args.json:
+        out_json(answer)
+    else:
+        out(residency_line(answer))
+    return 0

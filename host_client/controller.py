@@ -1,0 +1,271 @@
+"""An NVMe-over-TCP initiator for asyncio: `async with connect(URL) as controller`.
+
+A controller may be used by many tasks at a time. Buffers are lent to a request until it returns or
+raises, cancellation included: after that nothing writes to them and nothing is read from them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from prestage.host_client import nvme
+from prestage.host_client.address import parse_url
+from prestage.host_client.connection import Connection
+from prestage.host_client.errors import InvalidRequest, NvmeError, ProtocolError
+from prestage.host_client.nvme import Completion, Namespace
+from prestage.host_client.options import Options
+from prestage.host_client.read_hint import (
+    ReadHint,
+    Seconds,
+    dated_entry,
+    dated_read_opcode,
+    read_hint,
+)
+from prestage.host_client.split import Extent, all_of, as_bytes, extent_of, pieces
+from prestage.host_client.status import COMPARE_FAILURE, INVALID_FIELD, INVALID_OPCODE
+
+REPEATABLE = frozenset((nvme.Io.READ, nvme.Io.COMPARE, nvme.Io.VERIFY))
+"""I/O opcodes that are sent again when the connection is lost under them.
+
+Not Write and its kin: what was lost with the connection may still be carried out, after newer data
+was written. Not Flush: a target that was started again knows nothing of what it is to flush.
+"""
+
+
+class Controller(Connection):
+    """A connection to a subsystem; `connect` makes one.
+
+    `connected` is an event that is set while there is an association; `wait_connected` waits for
+    it, or raises `ConnectionLost` when the controller is given up.
+
+    All requests raise `InvalidRequest` (nothing was sent), `NvmeError` (the controller said no),
+    `ConnectionLost`, `ProtocolError`, `RequestTimeout`, `DigestError`. While the controller is away
+    they wait for it.
+    """
+
+    # ---- reads and writes ----
+
+    async def read(
+        self,
+        nsid: int,
+        offset: int | None = None,
+        length: int | None = None,
+        *,
+        slba: int | None = None,
+        nlb: int | None = None,
+        into: Any = None,
+        access: int = nvme.Access.NONE,
+        fua: bool = False,
+        deadline: Seconds | None = None,
+        priority: int | None = None,
+        session: int = 0,
+    ) -> Any:
+        """Read blocks; return `into`, or a new bytearray.
+
+        By bytes (`offset`, `length`, multiples of the block size) or by blocks (`slba`, `nlb`). The
+        size may be left to `into`: any writable contiguous buffer, filled whole. `access` is the
+        access frequency of CDW13 (`nvme.Access`). Large reads go as several commands at a time.
+
+        `deadline` (seconds or a timedelta, from arrival), `priority` (0 urgent to 3 low) and
+        `session` (64 bits, opaque) say when the data is needed: by the dated read of PAX where the
+        target has it, else as far as the attributes of a plain Read can. They change when the read
+        is served, never what it returns.
+        """
+        hint = read_hint(deadline, priority, session, access)
+        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        view = None if into is None else as_bytes(into, "into", writable=True)
+        if length is None and nlb is None and view is not None:
+            length = len(view)
+        extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
+        size = extent.nlb * namespace.block_bytes
+        if into is None:
+            into = bytearray(size)
+            view = memoryview(into)
+        assert view is not None
+        if len(view) != size:
+            raise InvalidRequest(f"found {len(view)} bytes", "into", f"{size} bytes")
+        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        if hint.is_dated and await self._dated_read(namespace, extent, view, control, hint):
+            return into
+        plain = partial(
+            nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
+        )
+        await self._move(plain, namespace, extent, view, is_read=True)
+        return into
+
+    async def _dated_read(
+        self,
+        namespace: Namespace,
+        extent: Extent,
+        view: memoryview,
+        control: int,
+        hint: ReadHint,
+    ) -> bool:
+        """Read by the dated read opcode; False when the target has none, or none any more."""
+        opcode = dated_read_opcode(self.capability)
+        if not opcode:
+            return False
+        entry = partial(dated_entry, opcode, namespace.nsid, hint=hint, control=control)
+        try:
+            await self._move(entry, namespace, extent, view, is_read=True)
+        except NvmeError as error:
+            # A plain Read says the same of the data; only the hint is lost.
+            if error.sct << 8 | error.sc not in (INVALID_OPCODE, INVALID_FIELD):
+                raise
+            return False
+        return True
+
+    async def write(
+        self,
+        nsid: int,
+        data: Any,
+        offset: int | None = None,
+        *,
+        slba: int | None = None,
+        fua: bool = False,
+    ) -> None:
+        """Write `data`, a contiguous buffer of whole blocks, at a byte offset or a block.
+
+        `fua`: it is on the medium when this returns. What lies between two commands of a large
+        write is not atomic. When the connection is lost, it may have been written or not.
+        """
+        view = as_bytes(data, "data")
+        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
+        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
+        await self._move(entry, namespace, extent, view)
+
+    async def compare(
+        self, nsid: int, data: Any, offset: int | None = None, *, slba: int | None = None
+    ) -> bool:
+        """Return whether the blocks hold `data`; the controller compares."""
+        view = as_bytes(data, "data")
+        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
+        try:
+            entry = partial(nvme.block_entry, nvme.Io.COMPARE, nsid)
+            await self._move(entry, namespace, extent, view)
+        except NvmeError as error:
+            if error.sct << 8 | error.sc == COMPARE_FAILURE:
+                return False
+            raise
+        return True
+
+    async def _move(
+        self,
+        entry: Callable[[int, int], bytes],
+        namespace: Namespace,
+        extent: Extent,
+        view: memoryview,
+        *,
+        is_read: bool = False,
+    ) -> None:
+        """Move `view` by as many commands as it takes; `entry` makes one of SLBA and NLB."""
+        most = self._max_transfer()
+        if len(view) <= most:
+            await self._transfer(entry(extent.slba, extent.nlb), view, is_read=is_read)
+            return
+        await all_of(
+            [
+                self._transfer(entry(one.slba, one.nlb), view[place], is_read=is_read)
+                for one, place in pieces(extent, namespace.block_bytes, most)
+            ]
+        )
+
+    async def _transfer(self, entry: bytes, view: memoryview, *, is_read: bool) -> None:
+        """Carry out a command that moves exactly the bytes of `view`."""
+        repeat = is_read or entry[0] in REPEATABLE
+        answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)
+        self._require(answer, entry)
+        if answer.transferred != len(view):
+            text = f"success, and {answer.transferred} of {len(view)} bytes"
+            raise ProtocolError(text, io_name(entry))
+
+    def _max_transfer(self) -> int:
+        association = self._link.current
+        return nvme.PAGE_BYTES if association is None else association.max_transfer_bytes
+
+    def _require(self, answer: Completion, entry: bytes) -> None:
+        if not answer.ok:
+            raise NvmeError(answer.status, io_name(entry), answer.dw0)
+
+    # ---- commands without data of their own ----
+
+    async def flush(self, nsid: int) -> None:
+        """Wait until all writes that have ended are on the medium."""
+        entry = nvme.entry(nvme.Io.FLUSH, nsid)
+        self._require(await self._link.execute(entry), entry)
+
+    async def write_zeroes(
+        self,
+        nsid: int,
+        offset: int | None = None,
+        length: int | None = None,
+        *,
+        slba: int | None = None,
+        nlb: int | None = None,
+        deallocate: bool = False,
+    ) -> None:
+        """Make blocks read as zeros without sending any; `deallocate`: they may lose their room."""
+        namespace = await self.namespace(nsid)
+        extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
+        control = nvme.DEALLOCATE if deallocate else 0
+        for one, _ in pieces(extent, 1, nvme.MAX_BLOCKS):
+            entry = nvme.block_entry(nvme.Io.WRITE_ZEROES, nsid, one.slba, one.nlb, control=control)
+            self._require(await self._link.execute(entry), entry)
+
+    async def deallocate(self, nsid: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Tell that nobody needs the contents of `ranges`, pairs of SLBA and NLB, any more."""
+        await self.dataset(nsid, ranges, deallocate=True)
+
+    async def dataset(
+        self,
+        nsid: int,
+        ranges: Iterable[tuple[int, int]],
+        *,
+        integral_read: bool = False,
+        integral_write: bool = False,
+        deallocate: bool = False,
+        attributes: int = 0,
+    ) -> None:
+        """Dataset Management (NVM 1.0, 3.2.3) of `ranges`, pairs of SLBA and NLB.
+
+        `attributes` are the context attributes of every range. More than 256 ranges go as several
+        commands, each of which is a set of its own.
+        """
+        every = list(ranges)
+        cdw11 = (
+            (nvme.INTEGRAL_READ if integral_read else 0)
+            | (nvme.INTEGRAL_WRITE if integral_write else 0)
+            | (nvme.RANGES_DEALLOCATE if deallocate else 0)
+        )
+        for start in range(0, len(every), nvme.MAX_RANGES):
+            some = every[start : start + nvme.MAX_RANGES]
+            entry = nvme.entry(nvme.Io.DATASET_MANAGEMENT, nsid, cdw10=len(some) - 1, cdw11=cdw11)
+            try:
+                data = nvme.dataset_ranges(some, attributes)
+            except struct.error as error:
+                raise InvalidRequest(f"{error}", "ranges", "pairs of SLBA and NLB") from None
+            self._require(await self._link.execute(entry, data), entry)
+
+
+def io_name(entry: bytes) -> str:
+    """Return the name of an I/O command, for messages."""
+    try:
+        name = nvme.Io(entry[0]).name.replace("_", " ").title()
+    except ValueError:
+        name = f"I/O command {entry[0]:02X}h"
+    return f"{name} on namespace {int.from_bytes(entry[4:8], 'little')}"
+
+
+def connect(url: str, **options: Any) -> Controller:
+    """Return a controller that `async with` connects: `connect("nvme+tcp://HOST:PORT/NQN")`.
+
+    The keyword arguments are those of `prestage.host_client.options.Options`. Raises
+    `InvalidRequest` for a wrong URL or option.
+    """
+    return Controller(parse_url(url), Options(**options))

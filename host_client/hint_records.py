@@ -1,0 +1,154 @@
+"""Records made of what a caller says: ranges in any form, times in any unit, ids by themselves."""
+
+from __future__ import annotations
+
+import math
+import operator
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from prestage.ext import layout
+from prestage.ext.names import CancelWhat, IntentFlag, SetFlag, SetOp
+from prestage.ext.records import (
+    Cancel,
+    Intent,
+    Range,
+    Residency,
+    Retain,
+    SetRecord,
+    Signature,
+)
+from prestage.host_client.errors import InvalidHint, InvalidRequest
+from prestage.host_client.read_hint import DEFAULT_PRIORITY, Seconds, microseconds
+
+Ranges = Iterable[Range | Sequence[int]] | np.ndarray[Any, np.dtype[np.integer[Any]]]
+"""Pairs of SLBA and NLB (1-based) of one namespace: `Range`s, tuples, or an array [count, 2]."""
+MOST_MS = 0xFFFFFFFF
+_ROOM = layout.MAX_BATCH_BYTES - layout.BATCH.size
+MOST_INTENT_RANGES = (_ROOM - layout.INTENT.size) // layout.RANGE.size
+"""Of one intent; more go by a set."""
+
+
+def new_id() -> int:
+    """Return an id for a set or an intent: 63 random bits, not zero."""
+    return secrets.randbelow((1 << 63) - 1) + 1
+
+
+def as_ranges(ranges: Ranges) -> tuple[Range, ...]:
+    """Return ranges as records have them. Raises `InvalidHint`."""
+    pairs = ranges.tolist() if isinstance(ranges, np.ndarray) else ranges
+    try:
+        return tuple(
+            one if isinstance(one, Range) else Range(*map(operator.index, one)) for one in pairs
+        )
+    except TypeError as error:
+        raise InvalidHint(f"{error}", "ranges", "pairs of SLBA and NLB") from None
+
+
+def span_us(deadline: Seconds | None, deadline_us: int | None) -> int:
+    """Return a deadline that was given one way or the other. Raises `InvalidHint`."""
+    if (deadline is None) == (deadline_us is None):
+        raise InvalidHint("found both or none", "deadline and deadline_us", "one of them")
+    if deadline is None:
+        assert deadline_us is not None
+        return deadline_us
+    return _as_hint(deadline, "deadline")
+
+
+def span_ms(value: Seconds | None, name: str) -> int:
+    """Return a time span in milliseconds, rounded up; None is 0. Raises `InvalidHint`."""
+    if value is None:
+        return 0
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InvalidHint(f"found {value}", name, "a time span of 0 s or more")
+    return min(math.ceil(seconds * 1e3), MOST_MS)
+
+
+def _as_hint(value: Seconds, name: str) -> int:
+    try:
+        return microseconds(value, name)
+    except InvalidRequest as error:
+        raise InvalidHint(error.what, error.where, error.expected) from None
+
+
+def set_record(
+    op: SetOp, set_id: int, ranges: Ranges, *, nsid: int, ordered: bool, ttl: Seconds | None
+) -> SetRecord:
+    """Return a SET record (specification, 5.2.3)."""
+    flags = SetFlag.ORDERED if ordered else SetFlag.NONE
+    return SetRecord(set_id, nsid, as_ranges(ranges), op, flags, span_ms(ttl, "ttl"))
+
+
+def signature_record(
+    nsid: int, slba: int, nlb: int, vector: bytes, *, family: int, ttl: Seconds | None
+) -> Signature:
+    """Return a SIGNATURE record (5.2.4)."""
+    return Signature(nsid, slba, nlb, bytes(vector), family, span_ms(ttl, "ttl"))
+
+
+def intent_record(
+    ranges: Ranges | None,
+    *,
+    set_id: int,
+    nsid: int,
+    deadline_us: int,
+    priority: int | None = None,
+    confidence: int = 0,
+    session: int = 0,
+    late_ok: bool = False,
+    prefix: bool = False,
+    intent_id: int | None = None,
+) -> Intent:
+    """Return an INTENT record (5.2.5); without an id it gets one of its own."""
+    flags = IntentFlag.LATE_OK if late_ok else IntentFlag.NONE
+    found = as_ranges(() if ranges is None else ranges)
+    if len(found) > MOST_INTENT_RANGES:
+        expected = f"at most {MOST_INTENT_RANGES}; define a set of more"
+        raise InvalidHint(f"found {len(found)}", "ranges", expected)
+    return Intent(
+        intent_id=new_id() if intent_id is None else intent_id,
+        deadline_us=deadline_us,
+        nsid=nsid,
+        ranges=found,
+        set_id=set_id,
+        session=session,
+        priority=DEFAULT_PRIORITY if priority is None else priority,
+        confidence=confidence,
+        flags=flags | (IntentFlag.PREFIX if prefix else IntentFlag.NONE),
+    )
+
+
+def retain_record(ranges: Ranges | None, *, set_id: int, nsid: int, duration: Seconds) -> Retain:
+    """Return a RETAIN record (5.2.6)."""
+    found = as_ranges(() if ranges is None else ranges)
+    return Retain(span_ms(duration, "duration"), nsid, found, set_id)
+
+
+def residency_record(ranges: Ranges | None, *, set_id: int, nsid: int) -> Residency:
+    """Return a RESIDENCY query (5.2.8)."""
+    return Residency(nsid, as_ranges(() if ranges is None else ranges), set_id)
+
+
+def cancel_record(
+    intent_id: int | None, session: int | None, *, intents: bool, everything: bool
+) -> Cancel:
+    """Return a CANCEL record (5.2.7). Raises `InvalidHint` unless one thing is named."""
+    named = [
+        Cancel(what, number)
+        for what, number, is_meant in (
+            (CancelWhat.INTENT, intent_id or 0, intent_id is not None),
+            (CancelWhat.SESSION, session or 0, session is not None),
+            (CancelWhat.ALL, 0, intents),
+            (CancelWhat.EVERYTHING, 0, everything),
+        )
+        if is_meant
+    ]
+    if len(named) != 1:
+        expected = "one of intent_id, session, intents=True, everything=True"
+        raise InvalidHint(f"found {len(named)} of them", "cancel", expected)
+    return named[0]

@@ -1,0 +1,286 @@
+"""A controller that comes back: an association, made again whenever it is lost.
+
+Requests wait here, first come first served, until a queue has a slot for them; what waited has not
+been sent and so outlives a reconnect. What was under way is sent again only where that is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from prestage.host_client import nvme
+from prestage.host_client.address import Address
+from prestage.host_client.association import Association, open_association
+from prestage.host_client.engine import Memory, Transfer
+from prestage.host_client.errors import (
+    ConnectionLost,
+    HostError,
+    NvmeError,
+    ProtocolError,
+)
+from prestage.host_client.options import Options
+from prestage.host_client.queue import Queue
+
+EventHandler = Callable[[int], None]
+"""Is given dword 0 of the completion of an Asynchronous Event Request."""
+
+
+class Link:
+    """Keeps one association alive, hands out its slots, and watches over it."""
+
+    def __init__(self, address: Address, options: Options) -> None:
+        self.address = address
+        self.options = options
+        self.connected = asyncio.Event()
+        """Set while there is an association."""
+        self.connects = 0
+        """Associations made so far."""
+        self.on_connect: list[Callable[[], None]] = []
+        self.on_event: list[EventHandler] = []
+        self._association: Association | None = None
+        self._ended: ConnectionLost | None = None
+        self._waiters: deque[asyncio.Future[Queue]] = deque()
+        self._watches: list[asyncio.Task[None]] = []
+        self._reconnect: asyncio.Task[None] | None = None
+        self._random = random.Random()
+
+    @property
+    def association(self) -> Association:
+        """The association of now. Raises `ConnectionLost` while there is none."""
+        if self._association is None:
+            raise self._ended or ConnectionLost("the controller is not connected", self._where)
+        return self._association
+
+    @property
+    def current(self) -> Association | None:
+        """The association of now, or None while there is none."""
+        return self._association
+
+    @property
+    def _where(self) -> str:
+        return str(self.address)
+
+    # ---- coming and going ----
+
+    async def open(self) -> None:
+        """Make the first association; it is not tried twice. Raises as `open_association`."""
+        self._adopt(await open_association(self.address, self.options))
+
+    async def close(self) -> None:
+        """Shut the controller down and close; what is under way ends with `ConnectionLost`."""
+        error = ConnectionLost("the controller was closed", self._where)
+        self._ended = self._ended or error
+        tasks = [*self._watches, *([self._reconnect] if self._reconnect else [])]
+        for task in tasks:
+            task.cancel()
+        # The watches end first, so that none of them speaks while the controller shuts down.
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._association is not None:
+            await self._association.shut_down()
+            self._association.close(error)
+        self._forget()
+        self._fail_waiters(error)
+
+    def _adopt(self, association: Association) -> None:
+        if association.lost is not None:
+            raise association.lost
+        self._association = association
+        association.on_lost = self._on_lost
+        for queue in association.queues:
+            queue.on_free = self._serve
+        self.connects += 1
+        self.connected.set()
+        loop = asyncio.get_running_loop()
+        self._watches = [loop.create_task(self._listen(association))]
+        if self.options.keep_alive_s and association.identity.kas:
+            self._watches.append(loop.create_task(self._keep_alive(association)))
+        for tell in self.on_connect:
+            tell()
+        self._serve()
+
+    def _forget(self) -> None:
+        self._association = None
+        self.connected.clear()
+        self._watches = []
+
+    def _on_lost(self, error: ConnectionLost) -> None:
+        for task in self._watches:
+            task.cancel()
+        self._forget()
+        if self._ended is None:
+            self._reconnect = asyncio.get_running_loop().create_task(self._come_back(error))
+
+    async def _come_back(self, why: ConnectionLost) -> None:
+        """Reconnect with exponential back-off and jitter until it works or is given up."""
+        delay_s, longest_s = self.options.backoff_s
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + self.options.loss_timeout_s
+        while self._ended is None:
+            await asyncio.sleep(min(delay_s * self._random.uniform(0.5, 1.0), longest_s))
+            delay_s = min(delay_s * 2, longest_s)
+            try:
+                self._adopt(await open_association(self.address, self.options))
+            except (HostError, OSError) as error:
+                refused = isinstance(error, NvmeError) and error.dnr
+                if refused or loop.time() >= limit:
+                    text = f"the controller is lost: {why.what}; {error}"
+                    self._ended = ConnectionLost(text, self._where)
+                    self._fail_waiters(self._ended)
+            else:
+                return
+
+    # ---- watching over it ----
+
+    async def _keep_alive(self, association: Association) -> None:
+        """Say that we live (Base 2.0, 3.9), twice in the time that the controller waits for it."""
+        entry = nvme.entry(nvme.Admin.KEEP_ALIVE)
+        while True:
+            await asyncio.sleep(self.options.keep_alive_s / 2)
+            try:
+                async with asyncio.timeout(self.options.keep_alive_s):
+                    await association.admin_command(entry)
+            except ConnectionLost:
+                return
+            except (TimeoutError, NvmeError) as error:
+                why = error.what if isinstance(error, HostError) else "no answer"
+                lost = ConnectionLost(f"keep-alive failed: {why}", self._where)
+                association.close(lost)
+                self._on_lost(lost)
+                return
+
+    async def _listen(self, association: Association) -> None:
+        """Keep an Asynchronous Event Request outstanding and tell what it says (Base 2.0, 5.2)."""
+        notices = association.identity.oaes & nvme.NAMESPACE_NOTICES
+        with contextlib.suppress(HostError):
+            if notices:
+                await association.admin_command(
+                    nvme.entry(nvme.Admin.SET_FEATURES, cdw10=nvme.Fid.ASYNC_EVENTS, cdw11=notices)
+                )
+            entry = nvme.entry(nvme.Admin.ASYNC_EVENT_REQUEST)
+            while (answer := await association.admin.execute(entry, endless=True)).ok:
+                for tell in self.on_event:
+                    tell(answer.dw0)
+
+    def read_log_later(self, entry: bytes, size_bytes: int) -> None:
+        """Read a log page for the sake of reading it: that lets its event be told again."""
+        association = self._association
+        if association is not None:
+            task = asyncio.get_running_loop().create_task(_read_log(association, entry, size_bytes))
+            self._watches.append(task)
+
+    # ---- slots ----
+
+    def _take(self) -> Queue | None:
+        """Return the I/O queue with the most room, with a slot reserved; None: none has any."""
+        if self._association is None or self._waiters:
+            return None
+        best = max(self._association.io, key=_room, default=None)
+        if best is None or best.room < 1:
+            return None
+        best.reserved += 1
+        return best
+
+    async def _wait(self) -> Queue:
+        """Wait for a slot, in turn. Raises `ConnectionLost` when the controller does not return."""
+        if self._ended is not None:
+            raise self._ended
+        waiter: asyncio.Future[Queue] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
+            elif waiter.exception() is None:
+                # The slot came in the same moment: it goes to whoever is next.
+                waiter.result().reserved -= 1
+                self._serve()
+            raise
+
+    def _serve(self) -> None:
+        """Hand free slots to whoever waits, oldest first."""
+        while self._waiters and self._association is not None:
+            best = max(self._association.io, key=_room, default=None)
+            if best is None or best.room < 1:
+                return
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                best.reserved += 1
+                waiter.set_result(best)
+
+    def _fail_waiters(self, error: ConnectionLost) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    # ---- requests ----
+
+    async def execute(
+        self, entry: bytes, data: Any = None, *, is_read: bool = False, repeat: bool = False
+    ) -> nvme.Completion:
+        """Carry out an I/O command, with `data` read into or sent, in one go.
+
+        `repeat`: it may be carried out twice, so it is sent again when the connection is lost under
+        it. Raises `ConnectionLost`, `ProtocolError`, `RequestTimeout`, `DigestError`,
+        `InvalidRequest`. Any status is returned.
+        """
+        while True:
+            queue = self._take() or await self._wait()
+            queue.reserved -= 1
+            if queue.lost is not None:
+                continue  # It was lost before anything was sent.
+            try:
+                memory = None if data is None else Memory(data, writable=is_read)
+            except BaseException:
+                self._serve()  # The slot is still free.
+                raise
+            transfer = _transfer(queue, memory, is_read=is_read)
+            try:
+                return await queue.execute(entry, transfer, memory, is_read=is_read)
+            except ProtocolError:
+                raise
+            except ConnectionLost:
+                if not repeat or self._ended is not None:
+                    raise
+
+    async def execute_admin(
+        self, entry: bytes, data: Any = None, *, is_read: bool = False
+    ) -> nvme.Completion:
+        """Carry out an admin command once, on the association of now; raises as `execute`."""
+        queue = self.association.admin
+        memory = None if data is None else Memory(data, writable=is_read)
+        transfer = _transfer(queue, memory, is_read=is_read)
+        return await queue.execute(entry, transfer, memory, is_read=is_read)
+
+    async def wait_connected(self) -> None:
+        """Wait until there is an association. Raises `ConnectionLost` when it stays away."""
+        while self._association is None:
+            if self._ended is not None:
+                raise self._ended
+            assert self._reconnect is not None
+            await asyncio.wait({self._reconnect})
+
+
+async def _read_log(association: Association, entry: bytes, size_bytes: int) -> None:
+    with contextlib.suppress(HostError):
+        await association.admin_read(entry, size_bytes)
+
+
+def _room(queue: Queue) -> int:
+    return queue.room if queue.lost is None else 0
+
+
+def _transfer(queue: Queue, memory: Memory | None, *, is_read: bool) -> Transfer:
+    if memory is None:
+        return Transfer.NONE
+    if is_read:
+        return Transfer.FROM_CONTROLLER
+    fits = memory.length <= queue.in_capsule_bytes
+    return Transfer.IN_CAPSULE if fits else Transfer.TO_CONTROLLER

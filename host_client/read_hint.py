@@ -1,0 +1,90 @@
+"""What a read says of itself: when its data is needed, and how it will be used."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from prestage.ext import layout
+from prestage.ext.names import Carrier
+from prestage.ext.pages import Capability
+from prestage.host_client import nvme
+from prestage.host_client.errors import InvalidRequest
+
+Seconds = float | timedelta
+"""A time span: a number of seconds, or a timedelta."""
+MOST_US = 0xFFFFFFFF
+DEFAULT_PRIORITY = 2
+LATENCY_IDLE, LATENCY_LOW = 1 << 4, 3 << 4
+"""Access latency of a Read, CDW13 bits 5:4 (NVM 1.0, figure 46): longer, and as low as possible."""
+SOON_US, FAR_US = 10_000, 1_000_000
+"""What a plain Read calls low latency and idle, when it is to tell a deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHint:
+    """A read's wishes. `attributes` is the Dataset Management byte of CDW13 that says it best."""
+
+    is_dated: bool
+    deadline_us: int
+    priority: int
+    session: int
+    access: int
+    attributes: int
+
+
+def microseconds(value: Seconds, name: str) -> int:
+    """Return a time span in whole microseconds, at most FFFFFFFFh. Raises `InvalidRequest`."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InvalidRequest(f"found {value}", name, "a time span of 0 s or more")
+    return min(round(seconds * 1e6), MOST_US)
+
+
+def read_hint(
+    deadline: Seconds | None, priority: int | None, session: int, access: int
+) -> ReadHint:
+    """Return what the arguments of a read say. Raises `InvalidRequest`."""
+    for name, value, most in (
+        ("priority", priority or 0, layout.PRIORITIES - 1),
+        ("session", session, (1 << 64) - 1),
+        ("access", access, 0xF),
+    ):
+        if not 0 <= value <= most:
+            raise InvalidRequest(f"found {value}", name, f"0 to {most}")
+    if deadline is None and priority is None and session == 0:
+        return ReadHint(False, 0, 0, 0, access, access)
+    deadline_us = MOST_US if deadline is None else microseconds(deadline, "deadline")
+    rank = DEFAULT_PRIORITY if priority is None else priority
+    latency = 0
+    if deadline_us <= SOON_US or rank == 0:
+        latency = LATENCY_LOW
+    elif deadline_us >= FAR_US and rank == layout.PRIORITIES - 1:
+        latency = LATENCY_IDLE
+    return ReadHint(True, deadline_us, rank, session, access, access | latency)
+
+
+def dated_read_opcode(capability: Capability | None) -> int:
+    """Return the opcode of the dated read, 0 where there is none."""
+    if capability is None or not capability.carriers & Carrier.DATED_READ:
+        return 0
+    return capability.dated_read_opcode
+
+
+def dated_entry(
+    opcode: int, nsid: int, slba: int, nlb: int, *, hint: ReadHint, control: int
+) -> bytes:
+    """Return a dated read of `nlb` blocks, 1-based (specification, dated read)."""
+    return nvme.entry(
+        opcode,
+        nsid,
+        cdw2=hint.session & 0xFFFFFFFF,
+        cdw3=hint.session >> 32,
+        cdw10=slba & 0xFFFFFFFF,
+        cdw11=slba >> 32,
+        cdw12=nlb - 1 | control,
+        cdw13=hint.access,
+        cdw14=hint.deadline_us,
+        cdw15=hint.priority,
+    )

@@ -1,0 +1,200 @@
+"""The reader of the ring of facts (csrc/ring.h): what the data path saw, for the model.
+
+The ring is a sealed memfd that any process may map; there is one reader at a time. The data path
+never waits for it: what finds the ring full is counted in `lost` and is gone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from enum import IntEnum, IntFlag
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.errors import TargetError
+
+__all__ = ["FACT", "HEADER", "FactFlag", "FactKind", "RingError", "RingReader"]
+
+MAGIC: Final = 0x52584150
+VERSION: Final = 1
+FACT_BYTES: Final = 64
+
+HEADER_FIELDS: Final = (
+    ("magic", "<u4", 0),
+    ("version", "<u4", 4),
+    ("fact_size", "<u4", 8),
+    ("facts_offset", "<u4", 12),
+    ("capacity", "<u8", 16),
+    ("head", "<u8", 64),
+    ("lost", "<u8", 72),
+    ("tail", "<u8", 128),
+)
+"""Name, type and offset in bytes: struct ps_ring_header without what is reserved."""
+HEADER_BYTES: Final = 192
+
+FACT_FIELDS: Final = (
+    ("time_ns", "<u8", 0),
+    ("offset", "<u8", 8),
+    ("length", "<u8", 16),
+    ("session", "<u8", 24),
+    ("id", "<u8", 32),
+    ("value", "<u8", 40),
+    ("aux", "<u4", 48),
+    ("volume", "<u2", 52),
+    ("tenant", "<u2", 54),
+    ("kind", "u1", 56),
+    ("flags", "u1", 57),
+    ("priority", "u1", 58),
+    ("confidence", "u1", 59),
+    ("queue", "<u4", 60),
+)
+"""Name, type and offset in bytes: struct ps_fact."""
+
+
+def _dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:
+    names, formats, offsets = zip(*fields, strict=True)
+    return np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}  # type: ignore[call-overload,unused-ignore]
+    )
+
+
+HEADER: Final = _dtype(HEADER_FIELDS, HEADER_BYTES)
+FACT: Final = _dtype(FACT_FIELDS, FACT_BYTES)
+
+
+class FactKind(IntEnum):
+    """What happened: enum ps_fact_kind. csrc/ring.h says which fields each has."""
+
+    READ = 1
+    WRITE = 2
+    DISCARD = 3
+    SET = 4
+    RANGE = 5
+    SIGNATURE = 6
+    INTENT = 7
+    RETAIN = 8
+    CANCEL = 9
+    OUTCOME = 10
+    UNMAPPED = 11
+
+
+class FactFlag(IntFlag):
+    """Of a READ: enum ps_fact_flag."""
+
+    HIT = 1
+    READAHEAD = 2
+    ONCE = 4
+    SEQUENTIAL = 8
+    DATED = 16
+
+
+class RingError(TargetError):
+    """The memory is no ring of facts that this reader knows, or what it says cannot be."""
+
+
+class RingReader:
+    """Takes facts out of the ring behind `descriptor`, which is duplicated.
+
+    Goes on where the last reader stopped. Raises RingError when the memory is no such ring, OSError
+    when it cannot be mapped.
+
+    Arrays that `take` returned are views of the shared memory (dtype FACT, shape (n,), read-only),
+    good until the next `take`, `release` or `close`; copy what is to stay.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        if size < HEADER_BYTES:
+            raise RingError(f"{size} bytes", "ring of facts", f"{HEADER_BYTES} or more")
+        self._fence = threading.Lock()
+        self._fence.acquire()
+        self._memory = mmap.mmap(descriptor, size)
+        self._header: np.void = np.frombuffer(self._memory, HEADER, count=1)[0]
+        self._facts = self._find_facts(size)
+        self._tail = int(self._header["tail"])
+        self._taken = 0
+
+    def _find_facts(self, size: int) -> NDArray[np.void]:
+        header = self._header
+        found = tuple(int(header[name]) for name in ("magic", "version", "fact_size"))
+        if found != (MAGIC, VERSION, FACT_BYTES):
+            raise RingError(
+                f"magic {found[0]:#x}, version {found[1]}, facts of {found[2]} bytes",
+                "ring of facts",
+                f"{MAGIC:#x}, {VERSION}, {FACT_BYTES}",
+            )
+        capacity, offset = int(header["capacity"]), int(header["facts_offset"])
+        if capacity == 0 or capacity & (capacity - 1) or offset + capacity * FACT_BYTES > size:
+            raise RingError(f"{capacity} facts at byte {offset} of {size}", "ring of facts")
+        facts = np.frombuffer(self._memory, FACT, count=capacity, offset=offset)
+        facts.flags.writeable = False
+        return facts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def capacity(self) -> int:
+        """Facts that the ring holds at most."""
+        return len(self._facts)
+
+    @property
+    def lost(self) -> int:
+        """Facts so far that found the ring full."""
+        return int(self._header["lost"])
+
+    @property
+    def backlog(self) -> int:
+        """Facts that wait, those of the last `take` included."""
+        return int(self._header["head"]) - self._tail
+
+    def take(self, most: int | None = None) -> tuple[NDArray[np.void], ...]:
+        """Return the facts that are new, oldest first, in none, one or two arrays; `most` at most.
+
+        What the last call returned is given back to the data path first. Raises RingError when the
+        counts of the ring cannot be.
+        """
+        self.release()
+        waiting = self.backlog
+        if not 0 <= waiting <= self.capacity:
+            raise RingError(f"{waiting} facts wait", "ring of facts", f"0 to {self.capacity}")
+        self._order()
+        self._taken = waiting if most is None else min(waiting, most)
+        start = self._tail % self.capacity
+        first = min(self._taken, self.capacity - start)
+        parts = (self._facts[start : start + first], self._facts[: self._taken - first])
+        return tuple(part for part in parts if len(part))
+
+    def release(self) -> None:
+        """Give back what the last `take` returned: the data path may write over it."""
+        if self._taken:
+            self._order()
+            self._tail += self._taken
+            self._taken = 0
+            self._header["tail"] = self._tail
+
+    def close(self) -> None:
+        """Forget the memory, which is unmapped when the last array is gone.
+
+        What was taken last and not released comes again to the next reader.
+        """
+        del self._header, self._facts, self._memory
+
+    def _order(self) -> None:
+        # Giving the lock and taking it again is a release and an acquire: no machine moves loads
+        # and stores across both.
+        self._fence.release()
+        self._fence.acquire()
