@@ -40,6 +40,8 @@ class Link:
         """Set while there is an association."""
         self.connects = 0
         """Associations made so far."""
+        self.max_transfer_bytes = nvme.PAGE_BYTES
+        """Of one command: what the latest association allows."""
         self.on_connect: list[Callable[[], None]] = []
         self.on_event: list[EventHandler] = []
         self._association: Association | None = None
@@ -94,6 +96,7 @@ class Link:
         for queue in association.queues:
             queue.on_free = self._serve
         self.connects += 1
+        self.max_transfer_bytes = association.max_transfer_bytes
         self.connected.set()
         loop = asyncio.get_running_loop()
         self._watches = [loop.create_task(self._listen(association))]
@@ -241,23 +244,39 @@ class Link:
             except BaseException:
                 self._serve()  # The slot is still free.
                 raise
-            transfer = _transfer(queue, memory, is_read=is_read)
+            transfer = transfer_of(queue, memory, is_read=is_read)
             try:
                 return await queue.execute(entry, transfer, memory, is_read=is_read)
             except ProtocolError:
                 raise
             except ConnectionLost:
-                if not repeat or self._ended is not None:
+                if not repeat:
                     raise
 
     async def execute_admin(
         self, entry: bytes, data: Any = None, *, is_read: bool = False
     ) -> nvme.Completion:
-        """Carry out an admin command once, on the association of now; raises as `execute`."""
+        """Carry out an admin command once, on the association of now; raises as `execute`.
+
+        An Asynchronous Event Request may take as long as it likes.
+        """
         queue = self.association.admin
         memory = None if data is None else Memory(data, writable=is_read)
-        transfer = _transfer(queue, memory, is_read=is_read)
-        return await queue.execute(entry, transfer, memory, is_read=is_read)
+        transfer = transfer_of(queue, memory, is_read=is_read)
+        endless = entry[0] == nvme.Admin.ASYNC_EVENT_REQUEST
+        return await queue.execute(entry, transfer, memory, is_read=is_read, endless=endless)
+
+    async def admin_read(self, entry: bytes, size_bytes: int) -> bytes:
+        """Carry out an admin command that only returns data, again when the connection is lost."""
+        while True:
+            await self.wait_connected()
+            try:
+                return await self.association.admin_read(entry, size_bytes)
+            except ProtocolError:
+                raise
+            except ConnectionLost:
+                if self._ended is not None:
+                    raise self._ended from None
 
     async def wait_connected(self) -> None:
         """Wait until there is an association. Raises `ConnectionLost` when it stays away."""
@@ -277,7 +296,8 @@ def _room(queue: Queue) -> int:
     return queue.room if queue.lost is None else 0
 
 
-def _transfer(queue: Queue, memory: Memory | None, *, is_read: bool) -> Transfer:
+def transfer_of(queue: Queue, memory: Memory | None, *, is_read: bool) -> Transfer:
+    """Return how the data of a command travels on a queue."""
     if memory is None:
         return Transfer.NONE
     if is_read:

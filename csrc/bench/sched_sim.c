@@ -7,11 +7,11 @@
  * WINDOW   operations under way of the plain policies (32)
  * all      admission lets everything in
  */
+#include "sched_sim.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "sched_sim.h"
 
 #define WARM_UP_NS (SECOND_NS / 2) /* what comes before is not counted */
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from nvme_tcp import commands as independent
@@ -21,7 +22,7 @@ def same(ours: bytes, theirs: bytes) -> None:
 
 
 def test_commands_are_laid_out_as_the_specification_has_them(rng: random.Random) -> None:
-    cdw = {f"cdw{n}": rng.getrandbits(32) for n in (2, 3, 10, 11, 12, 13, 14, 15)}
+    cdw: dict[str, Any] = {f"cdw{n}": rng.getrandbits(32) for n in (2, 3, 10, 11, 12, 13, 14, 15)}
     same(nvme.entry(0x92, 7, **cdw), independent.sqe(0x92, 7, **cdw))
     slba, nlb = rng.getrandbits(64), rng.randint(1, 1 << 16)
     same(
@@ -84,7 +85,11 @@ def test_an_nvme_error_has_numbers_and_the_words_of_the_specification(
 ) -> None:
     error = NvmeError(status, "Read")
     assert str(error) == f"Read: {text}"
-    assert (error.sct, error.sc, error.dnr) == (status >> 8 & 7, status & 255, bool(status & 0x4000))
+    assert (error.sct, error.sc, error.dnr) == (
+        status >> 8 & 7,
+        status & 255,
+        bool(status & 0x4000),
+    )
 
 
 def test_codes_of_connect_have_names_of_their_own() -> None:
