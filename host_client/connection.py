@@ -75,7 +75,7 @@ class Connection:
     @property
     def max_transfer_bytes(self) -> int:
         """What one command carries at most; reads and writes are split by themselves."""
-        return self._link.association.max_transfer_bytes
+        return self._link.max_transfer_bytes
 
     @property
     def queue_count(self) -> int:
@@ -104,7 +104,7 @@ class Connection:
         start = 0
         while True:
             entry = nvme.entry(nvme.Admin.IDENTIFY, start, cdw10=nvme.Cns.ACTIVE_NAMESPACES)
-            page = await self._link.association.admin_read(entry, nvme.PAGE_BYTES)
+            page = await self._link.admin_read(entry, nvme.PAGE_BYTES)
             numbers = [number for (number,) in struct.iter_unpack("<I", page) if number]
             found += [await self.namespace(number) for number in numbers]
             if len(numbers) < nvme.PAGE_BYTES // 4:
@@ -121,10 +121,9 @@ class Connection:
 
     async def _identify(self, nsid: int) -> None:
         """Learn a namespace, unless it may have changed meanwhile."""
-        await self.wait_connected()
         generation = self._generation
         entry = nvme.entry(nvme.Admin.IDENTIFY, nsid, cdw10=nvme.Cns.NAMESPACE)
-        page = await self._link.association.admin_read(entry, nvme.PAGE_BYTES)
+        page = await self._link.admin_read(entry, nvme.PAGE_BYTES)
         namespace = nvme.parse_namespace(nsid, page)
         if namespace is None:
             raise InvalidRequest(f"there is no namespace {nsid}", str(self.address))

@@ -76,24 +76,22 @@ class Controller(Connection):
         """
         hint = read_hint(deadline, priority, session, access)
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
-        view = None if into is None else as_bytes(into, "into", writable=True)
-        if length is None and nlb is None and view is not None:
-            length = len(view)
-        extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
-        size = extent.nlb * namespace.block_bytes
         if into is None:
-            into = bytearray(size)
-            view = memoryview(into)
-        assert view is not None
-        if len(view) != size:
-            raise InvalidRequest(f"found {len(view)} bytes", "into", f"{size} bytes")
-        control = nvme.FORCE_UNIT_ACCESS if fua else 0
-        if hint.is_dated and await self._dated_read(namespace, extent, view, control, hint):
-            return into
-        plain = partial(
-            nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
-        )
-        await self._move(plain, namespace, extent, view, is_read=True)
+            extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
+            into = bytearray(extent.nlb * namespace.block_bytes)
+        with as_bytes(into, "into", writable=True) as view:
+            if length is None and nlb is None:
+                length = len(view)
+            extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
+            if len(view) != extent.nlb * namespace.block_bytes:
+                expected = f"{extent.nlb * namespace.block_bytes} bytes"
+                raise InvalidRequest(f"found {len(view)} bytes", "into", expected)
+            control = nvme.FORCE_UNIT_ACCESS if fua else 0
+            if not await self._dated_read(namespace, extent, view, control, hint):
+                plain = partial(
+                    nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
+                )
+                await self._move(plain, namespace, extent, view, is_read=True)
         return into
 
     async def _dated_read(
@@ -104,8 +102,8 @@ class Controller(Connection):
         control: int,
         hint: ReadHint,
     ) -> bool:
-        """Read by the dated read opcode; False when the target has none, or none any more."""
-        opcode = dated_read_opcode(self.capability)
+        """Read by the dated read opcode; False when it is not dated, or the target has none."""
+        opcode = dated_read_opcode(self.capability) if hint.is_dated else 0
         if not opcode:
             return False
         entry = partial(dated_entry, opcode, namespace.nsid, hint=hint, control=control)
@@ -132,23 +130,23 @@ class Controller(Connection):
         `fua`: it is on the medium when this returns. What lies between two commands of a large
         write is not atomic. When the connection is lost, it may have been written or not.
         """
-        view = as_bytes(data, "data")
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
-        extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
         control = nvme.FORCE_UNIT_ACCESS if fua else 0
         entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
-        await self._move(entry, namespace, extent, view)
+        with as_bytes(data, "data") as view:
+            extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
+            await self._move(entry, namespace, extent, view)
 
     async def compare(
         self, nsid: int, data: Any, offset: int | None = None, *, slba: int | None = None
     ) -> bool:
         """Return whether the blocks hold `data`; the controller compares."""
-        view = as_bytes(data, "data")
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
-        extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
+        entry = partial(nvme.block_entry, nvme.Io.COMPARE, nsid)
         try:
-            entry = partial(nvme.block_entry, nvme.Io.COMPARE, nsid)
-            await self._move(entry, namespace, extent, view)
+            with as_bytes(data, "data") as view:
+                extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
+                await self._move(entry, namespace, extent, view)
         except NvmeError as error:
             if error.sct << 8 | error.sc == COMPARE_FAILURE:
                 return False
@@ -165,9 +163,9 @@ class Controller(Connection):
         is_read: bool = False,
     ) -> None:
         """Move `view` by as many commands as it takes; `entry` makes one of SLBA and NLB."""
-        most = self._max_transfer()
+        most = self._link.max_transfer_bytes
         if len(view) <= most:
-            await self._transfer(entry(extent.slba, extent.nlb), view, is_read=is_read)
+            await self._transfer(entry(extent.slba, extent.nlb), view[:], is_read=is_read)
             return
         await all_of(
             [
@@ -177,17 +175,15 @@ class Controller(Connection):
         )
 
     async def _transfer(self, entry: bytes, view: memoryview, *, is_read: bool) -> None:
-        """Carry out a command that moves exactly the bytes of `view`."""
+        """Carry out a command that moves exactly the bytes of `view`, and release it."""
         repeat = is_read or entry[0] in REPEATABLE
-        answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)
-        self._require(answer, entry)
-        if answer.transferred != len(view):
-            text = f"success, and {answer.transferred} of {len(view)} bytes"
-            raise ProtocolError(text, io_name(entry))
-
-    def _max_transfer(self) -> int:
-        association = self._link.current
-        return nvme.PAGE_BYTES if association is None else association.max_transfer_bytes
+        # The view ends here, or whoever keeps our exception would keep the caller's buffer.
+        with view:
+            answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)
+            self._require(answer, entry)
+            if answer.transferred != len(view):
+                text = f"success, and {answer.transferred} of {len(view)} bytes"
+                raise ProtocolError(text, io_name(entry))
 
     def _require(self, answer: Completion, entry: bytes) -> None:
         if not answer.ok:

@@ -40,6 +40,8 @@ class Link:
         """Set while there is an association."""
         self.connects = 0
         """Associations made so far."""
+        self.max_transfer_bytes = nvme.PAGE_BYTES
+        """Of one command: what the latest association allows."""
         self.on_connect: list[Callable[[], None]] = []
         self.on_event: list[EventHandler] = []
         self._association: Association | None = None
@@ -94,6 +96,7 @@ class Link:
         for queue in association.queues:
             queue.on_free = self._serve
         self.connects += 1
+        self.max_transfer_bytes = association.max_transfer_bytes
         self.connected.set()
         loop = asyncio.get_running_loop()
         self._watches = [loop.create_task(self._listen(association))]
@@ -247,7 +250,7 @@ class Link:
             except ProtocolError:
                 raise
             except ConnectionLost:
-                if not repeat or self._ended is not None:
+                if not repeat:
                     raise
 
     async def execute_admin(
@@ -258,6 +261,18 @@ class Link:
         memory = None if data is None else Memory(data, writable=is_read)
         transfer = _transfer(queue, memory, is_read=is_read)
         return await queue.execute(entry, transfer, memory, is_read=is_read)
+
+    async def admin_read(self, entry: bytes, size_bytes: int) -> bytes:
+        """Carry out an admin command that only returns data, again when the connection is lost."""
+        while True:
+            await self.wait_connected()
+            try:
+                return await self.association.admin_read(entry, size_bytes)
+            except ProtocolError:
+                raise
+            except ConnectionLost:
+                if self._ended is not None:
+                    raise self._ended from None
 
     async def wait_connected(self) -> None:
         """Wait until there is an association. Raises `ConnectionLost` when it stays away."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -41,7 +42,16 @@ MOST_ROUNDS = 8
 class Request:
     """A command under way. Its memory is lent until it ends, or until its caller turns away."""
 
-    __slots__ = ("abandoned", "carried", "deadline", "future", "is_read", "memory", "overdue", "slot")
+    __slots__ = (
+        "abandoned",
+        "carried",
+        "deadline",
+        "future",
+        "is_read",
+        "memory",
+        "overdue",
+        "slot",
+    )
 
     def __init__(
         self, future: asyncio.Future[Completion], memory: Memory | None, *, is_read: bool
@@ -400,7 +410,9 @@ async def _negotiate(sock: socket.socket, slots: int, digests: int, timeout_s: f
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    """Return the system's words; the event loop has others of its own for a failed connect."""
+    is_lookup = isinstance(error, socket.gaierror)
+    return os.strerror(error.errno) if error.errno and not is_lookup else str(error)
 
 
 def _nothing(*_: object) -> None:

@@ -95,8 +95,7 @@ struct edf {
 
 static void drop(struct edf *edf, uint32_t number) {
   edf->count--;
-  memmove(&edf->all[number], &edf->all[number + 1],
-          (edf->count - number) * sizeof edf->all[0]);
+  memmove(&edf->all[number], &edf->all[number + 1], (edf->count - number) * sizeof edf->all[0]);
 }
 
 /* Serves `bytes`, those with the earliest deadlines first. */

@@ -84,8 +84,7 @@ static void report_waits(const struct sim *sim) {
   for (uint32_t i = 0; i < KINDS; i++)
     printf("%s\"%s\": %.3f", i > 0 ? ", " : "", names[i], longest[i]);
   printf("}, \"not_done\": {");
-  for (uint32_t i = 0; i < KINDS; i++)
-    printf("%s\"%s\": %u", i > 0 ? ", " : "", names[i], left[i]);
+  for (uint32_t i = 0; i < KINDS; i++) printf("%s\"%s\": %u", i > 0 ? ", " : "", names[i], left[i]);
   printf("}, ");
 }
 
@@ -104,10 +103,11 @@ static void report_forecasts(const struct sim *sim, uint64_t from_ns) {
     add(&errors, error);
   }
   double share = errors.count > 0 ? (double)good / errors.count : 0;
-  printf("\"forecasts\": {\"count\": %u, \"within_25_percent\": %.4f, \"p5\": %.3f, \"p50\": %.3f, "
-         "\"p95\": %.3f}",
-         errors.count, share, percentile(&errors, 0.05), percentile(&errors, 0.5),
-         percentile(&errors, 0.95));
+  printf(
+      "\"forecasts\": {\"count\": %u, \"within_25_percent\": %.4f, \"p5\": %.3f, \"p50\": %.3f, "
+      "\"p95\": %.3f}",
+      errors.count, share, percentile(&errors, 0.05), percentile(&errors, 0.5),
+      percentile(&errors, 0.95));
   free(errors.all);
 }
 

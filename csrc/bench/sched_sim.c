@@ -7,11 +7,11 @@
  * WINDOW   operations under way of the plain policies (32)
  * all      admission lets everything in
  */
+#include "sched_sim.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "sched_sim.h"
 
 #define WARM_UP_NS (SECOND_NS / 2) /* what comes before is not counted */
 
@@ -53,5 +53,9 @@ int main(int argc, char **argv) {
          policy->name, load, (unsigned long long)seed);
   report(&sim, &alone, oracle, WARM_UP_NS);
   printf("}\n");
+  free(sim.outcomes);
+  free(alone.outcomes);
+  free(arrivals.all);
+  free(oracle);
   return 0;
 }

@@ -104,8 +104,7 @@ void sim_op_free(struct sim *sim, struct op *op);
 void oracle_run(const struct arrivals *arrivals, double bandwidth, bool *met);
 
 /* What of the run is printed, as JSON. */
-void report(const struct sim *sim, const struct sim *alone, const bool *oracle,
-            uint64_t from_ns);
+void report(const struct sim *sim, const struct sim *alone, const bool *oracle, uint64_t from_ns);
 
 double fraction(uint64_t *state);
 

@@ -6,10 +6,11 @@
 #include "internal.h"
 
 #define LEAST_QUANTUM 16384
-#define LEAD 0.1 /* latencies of transfers that may be under way when the next one starts */
-#define URGENT_LEAD 1.0  /* the same when a deadline is near */
-#define QUANTUM 0.5      /* latencies that one operation may take to move */
-#define IN_FLIGHT 3.0    /* latencies' worth of bytes under way at most */
+#define LEAD 0.4        /* mean deviations of the latency before the last transfer ends ... */
+#define LEAST_LEAD 0.05 /* ... or so many latencies */
+#define URGENT_LEAD 1.0 /* the same when a deadline is near: latencies */
+#define QUANTUM 0.5     /* latencies that one operation may take to move */
+#define IN_FLIGHT 3.0   /* latencies' worth of bytes under way at most */
 
 uint32_t gate_quantum(const struct ps_sched *sched) {
   const struct meter *meter = &sched->meter;
@@ -36,12 +37,25 @@ uint64_t gate_time(const struct ps_sched *sched, uint64_t now_ns, enum gate gate
   const struct meter *meter = &sched->meter;
   if (!has_room(sched)) return UINT64_MAX;
   if (gate == GATE_URGENT) return minus(meter->free_ns, URGENT_LEAD * meter->latency_ns);
-  uint64_t rest_ns = sched->in_flight > 0 ? meter_rest_until(meter, now_ns) : 0;
+  uint64_t rest_ns = sched->in_flight > 0 ? meter_rest_until(meter, now_ns, false) : 0;
   if (rest_ns > now_ns) return rest_ns;
   if (gate == GATE_IDLE) return meter->free_ns;
-  return minus(meter->free_ns, LEAD * meter->latency_ns);
+  double lead_ns = fmax(LEAD * meter->spread_ns, LEAST_LEAD * meter->latency_ns);
+  return minus(meter->free_ns, lead_ns + meter->late_ns);
 }
 
 bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate) {
   return gate_time(sched, now_ns, gate) <= now_ns;
+}
+
+bool gate_ask(struct ps_sched *sched, uint64_t now_ns, enum gate gate) {
+  uint64_t time_ns = gate_time(sched, now_ns, gate);
+  if (time_ns > now_ns) {
+    sched->wanted_ns = time_ns < UINT64_MAX ? time_ns : 0;
+    return false;
+  }
+  if (sched->wanted_ns != 0 && now_ns >= sched->wanted_ns)
+    meter_late(&sched->meter, (double)(now_ns - sched->wanted_ns));
+  sched->wanted_ns = 0;
+  return true;
 }

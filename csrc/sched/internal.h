@@ -7,7 +7,7 @@
 
 #include "../scheduler.h"
 
-#define CONTAINER(POINTER, TYPE, MEMBER) ((TYPE *)((char *)(POINTER)-offsetof(TYPE, MEMBER)))
+#define CONTAINER(POINTER, TYPE, MEMBER) ((TYPE *)((char *)(POINTER) - offsetof(TYPE, MEMBER)))
 
 #define PS_SCHED_BUCKETS 1024 /* of the table that finds neighbours */
 #define MS_NS 1000000ull
@@ -50,21 +50,26 @@ void tree_set_cost(struct tree *tree, double ns_per_byte);
 /* ---- what the medium is found to do (meter.c) ---- */
 
 struct meter {
-  double bandwidth;   /* bytes per second */
-  double latency_ns;  /* of a read, without waiting and transfer: the mean */
-  /* Regression of the time of a read on the time its transfer was expected to take. */
-  double count, mean_x, mean_y, var_x, cov_xy, var_y;
-  uint32_t samples; /* since the estimates were last changed */
-  double excess;    /* sum of the samples' times over what they take without waiting */
-  bool was_full;    /* the window held something back since then */
-  double window;
-  double most_window;
+  double bandwidth;  /* bytes per second */
+  double latency_ns; /* of a read, without waiting and transfer: the mean ... */
+  double spread_ns;  /* ... and the mean deviation from it */
+  double alone;      /* reads that the two are known from; fades with time */
+  uint64_t alone_ns; /* when something was last started alone */
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
-  double alone, drift_ns;
-  uint64_t alone_ns;
+  /* Since the last look at what reads say. */
+  uint32_t samples;
+  double excess_ns; /* sum of their times, without their own transfers */
+  double drift_ns;  /* sum of the corrections of free_ns */
   uint64_t drift_from;
+  bool was_full;  /* the window held something back */
+  double time_ns; /* of a read, lately */
+  /* Regression of the time of a read on the time its transfer was expected to take. */
+  double count, mean_x, mean_y, var_x, cov_xy, var_y;
+  double window;
+  double most_window;
+  double late_ns; /* how late the caller comes to start what waited for a time */
   /* The share of the bandwidth that dated work gets while there is some. */
   double share;
   uint64_t share_ns, share_bytes, share_from_ns;
@@ -80,9 +85,11 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
                uint32_t bytes, uint32_t left_in_flight);
 /* Transfers still to come of what was started. */
 uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns);
-/* When the latency has not been seen by itself for long, until when nothing that can wait should
- * start; else 0. */
-uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns);
+/* When nothing was alone in the medium for long: until when nothing should start while something is
+ * under way; else 0. Reads that somebody waits for are asked for that less often. */
+uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_demand);
+/* Work that waited for a time was started so long after it. */
+void meter_late(struct meter *meter, double late_ns);
 double meter_transfer_ns(const struct meter *meter, uint64_t bytes);
 uint32_t meter_window(const struct meter *meter);
 /* Dated work is there, or not any more. */
@@ -94,7 +101,6 @@ double meter_left_over(const struct meter *meter);
 /* ---- what comes and must go before others (forecast.c) ---- */
 
 #define PS_SCHED_OVERTAKERS 48
-#define TIGHT_NS (2 * MS_NS) /* jobs with less slack than this go by deadline */
 #define OVERTAKING_STEP_NS (20 * MS_NS)
 #define OVERTAKING_MEMORY_NS 1e9
 
@@ -120,16 +126,18 @@ struct ps_sched {
   struct meter meter;
   struct overtaking overtaking;
   struct item_list lists[PS_SCHED_CLASSES][PS_SCHED_PRIORITIES]; /* all classes but DATED */
-  struct tree dated;   /* items by latest start */
-  struct tree jobs;    /* dated ones, by deadline */
-  struct tree guesses; /* speculative ones, most valuable first */
+  struct tree dated;                                             /* items by latest start */
+  struct tree jobs;                                              /* dated ones, by deadline */
+  struct tree guesses;                       /* speculative ones, most valuable first */
   struct ps_sched_job *first_job, *last_job; /* dated ones, in the order of arrival */
   uint64_t late_bytes;                       /* of jobs that are out of the tree: too late */
   uint64_t orders;                           /* counts arrivals */
   uint32_t in_flight;                        /* operations */
   uint32_t paced_ops;                        /* of these: all but demand reads */
   uint64_t paced_bytes;
-  bool was_offered; /* next_job has given a job, and nothing came of it yet */
+  uint64_t read_ns;   /* when a read was last wanted */
+  uint64_t wanted_ns; /* when paced work is to start that has to wait; 0: none has */
+  bool was_offered;   /* next_job has given a job, and nothing came of it yet */
   uint64_t offered_ns;
   uint32_t turns; /* counts pieces of jobs, so that late ones have their turn */
   struct ps_sched_stats stats;
@@ -169,11 +177,15 @@ enum gate { GATE_URGENT, GATE_SLACK, GATE_IDLE };
  * (nearly) run out of transfers. UINT64_MAX: when something has ended. */
 uint64_t gate_time(const struct ps_sched *sched, uint64_t now_ns, enum gate gate);
 bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate);
+/* Work is there for the gate: whether it may start now. */
+bool gate_ask(struct ps_sched *sched, uint64_t now_ns, enum gate gate);
 
 /* ---- jobs (jobs.c) ---- */
 
 /* The dated job to go on with. */
 struct ps_sched_job *jobs_pick(struct ps_sched *sched, uint64_t now_ns);
+/* With less slack than this, jobs go by deadline. */
+uint64_t jobs_tight_ns(const struct ps_sched *sched);
 /* Whether the slack of any is used up: they go by deadline. */
 bool jobs_are_tight(const struct ps_sched *sched, uint64_t now_ns);
 /* Whether dated jobs will be late unless they go before demand. */

@@ -9,10 +9,11 @@
 
 #include "internal.h"
 
-#define LATE_TURNS 16        /* one piece in so many is of the oldest job when there is no slack */
-#define LOOKED_AT 8          /* jobs that may make the first of them critical */
-#define CRITICAL 2.0         /* latencies before the latest start at which it becomes so */
-#define COST_CHANGE 0.05     /* the tree follows the estimates in steps of this size */
+#define TIGHT 30.0       /* latencies of slack, and jobs go by deadline when there is less */
+#define LATE_TURNS 16    /* one piece in so many is of the oldest job when there is no slack */
+#define LOOKED_AT 8      /* jobs that may make the first of them critical */
+#define CRITICAL 2.0     /* latencies before the latest start at which it becomes so */
+#define COST_CHANGE 0.05 /* the tree follows the estimates in steps of this size */
 
 static struct ps_sched_job *job_of(struct ps_sched_node *node) {
   return CONTAINER(node, struct ps_sched_job, node);
@@ -68,7 +69,7 @@ static void leave(struct ps_sched *sched, struct ps_sched_job *job) {
 static void note_overtaking(struct ps_sched *sched, uint64_t now_ns,
                             const struct ps_sched_job *job) {
   double service_ns = (double)job->bytes * 1e9 / meter_left_over(&sched->meter);
-  double goes_ns = (double)job->deadline_ns - service_ns - TIGHT_NS;
+  double goes_ns = (double)job->deadline_ns - service_ns - (double)jobs_tight_ns(sched);
   uint64_t slack_ns = goes_ns > (double)now_ns ? (uint64_t)goes_ns - now_ns : 0;
   overtaking_note(&sched->overtaking, now_ns, slack_ns, job->bytes);
 }
@@ -130,8 +131,12 @@ static void settle_late(struct ps_sched *sched, uint64_t now_ns) {
   }
 }
 
+uint64_t jobs_tight_ns(const struct ps_sched *sched) {
+  return (uint64_t)(sched->meter.latency_ns * TIGHT);
+}
+
 bool jobs_are_tight(const struct ps_sched *sched, uint64_t now_ns) {
-  return tree_slack(&sched->jobs) < (int64_t)(now_ns + TIGHT_NS);
+  return tree_slack(&sched->jobs) < (int64_t)(now_ns + jobs_tight_ns(sched));
 }
 
 struct ps_sched_job *jobs_pick(struct ps_sched *sched, uint64_t now_ns) {
@@ -173,12 +178,15 @@ bool jobs_must_go(struct ps_sched *sched, uint64_t now_ns) {
 static struct ps_sched_job *choose(struct ps_sched *sched, uint64_t now_ns) {
   const struct ps_sched_stats *stats = &sched->stats;
   if (sched->in_flight >= meter_window(&sched->meter)) return NULL;
+  if (sched->in_flight > 0 && meter_rest_until(&sched->meter, now_ns, true) > now_ns) return NULL;
   if (stats->waiting[PS_SCHED_DATED] > 0) return NULL;
   if (jobs_are_critical(sched, now_ns) && gate_is_open(sched, now_ns, GATE_URGENT))
     return jobs_pick(sched, now_ns);
-  if (stats->waiting[PS_SCHED_DEMAND] > 0 || !gate_is_open(sched, now_ns, GATE_SLACK)) return NULL;
-  if (sched->first_job != NULL) return jobs_pick(sched, now_ns);
-  if (stats->waiting[PS_SCHED_SPECULATIVE] > 0 || !gate_is_open(sched, now_ns, GATE_IDLE)) return NULL;
+  if (stats->waiting[PS_SCHED_DEMAND] > 0) return NULL;
+  if (sched->first_job != NULL)
+    return gate_ask(sched, now_ns, GATE_SLACK) ? jobs_pick(sched, now_ns) : NULL;
+  if (stats->waiting[PS_SCHED_SPECULATIVE] > 0 || !gate_is_open(sched, now_ns, GATE_IDLE))
+    return NULL;
   struct ps_sched_node *node = tree_first(&sched->guesses);
   return node == NULL ? NULL : job_of(node);
 }

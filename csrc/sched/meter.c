@@ -3,42 +3,65 @@
  * A medium is taken for one path that moves the bytes of all operations one after the other, and a
  * latency that each operation has for itself. From the operations that were started follows when
  * the path is free again, and for each read how long its transfer should take, with those before
- * it. Reads that have ended tell how far that was right: the regression of their times on the
- * expected transfers has the bandwidth's error as its slope and the latency as its intercept. So
- * both are known at any load, and not only when the medium has all it can do.
+ * it. Reads that have ended tell how far that was right:
+ *  - one that was alone in the medium tells the latency. When none has been for long, whatever can
+ *    wait is held back for a moment, so that one is;
+ *  - the others tell, as in a phase-locked loop, whether the path is really free when it is
+ *    expected to be, and, by the drift of that, the bandwidth;
+ *  - the first ones tell sooner how far off the bandwidth is at the start, as the slope of the
+ *    regression of their times on the expected transfers. (Later, when it is nearly right, that
+ *    slope is too small, for what is expected has errors of its own.)
+ * So all of it is known at any load, and not only when the medium has all it can do.
  */
 #include <math.h>
 
 #include "internal.h"
 
 #define START_BANDWIDTH 1e9
-#define START_LATENCY_NS 100e3
-#define START_WINDOW 32.0
-#define START_SHARE 0.8
-#define LEAST_WINDOW 4.0
 #define LEAST_BANDWIDTH 1e6
 #define MOST_BANDWIDTH 1e12
+#define START_LATENCY_NS 100e3
 #define LEAST_LATENCY_NS 1e3
-#define BATCH 32         /* reads between two looks at what they say */
-#define MEMORY 2048.0    /* reads that the regression remembers */
-#define OUTLIER 8.0      /* a read that takes longer than so many expected times counts as these */
-#define QUEUEING 2.0     /* the window shrinks when reads take longer than so many latencies */
-#define FAR_OFF 0.05
-#define LEAST_SPREAD 0.05
-#define DRIFT_GAIN 0.25
-#define PHASE_GAIN (1.0 / 32)
-#define PROBE_NS (100 * MS_NS)
-#define FIRST_PROBE_NS (10 * MS_NS)
-#define FIRST_PROBES 64.0
-#define PROBE_LATENCIES 10.0
-#define ALONE_MEMORY 256.0
+#define OUTLIER 8.0 /* a read that takes longer than so many expected times counts as these */
+
+#define ALONE_MOST 64.0     /* reads from which the latency is known, at most */
+#define ALONE_MEMORY_NS 4e9 /* they fade in this time */
+#define ALONE_FEW 32.0      /* with fewer, there should be more soon */
+#define REST_FEW_NS (3 * MS_NS)
+#define REST_NS (50 * MS_NS)
+#define REST_DEMAND_NS SECOND_NS
+#define REST_TIMES 4.0 /* a rest takes at most so many times of a read */
+
+#define BATCH 32 /* reads between two looks at what they say */
+#define TIME_GAIN (1.0 / 64)
+#define PHASE_GAIN (1.0 / 64) /* of a read's deviation corrects when the path is free */
+#define PHASE_MOST 2.0        /* latencies that a read may deviate */
+#define DRIFT_GAIN 0.25       /* of the drift in a batch corrects the bandwidth */
+#define DRIFT_UP 0.0005       /* a bandwidth too small shows least: it grows a little, always */
+#define DRIFT_MOST 0.2
+
+#define FIRST_READS 1024.0 /* from which the regression is made */
+#define FIRST_MEMORY 256.0
+#define FAR_OFF 0.1       /* of its slope, beyond its error: it counts from here on */
+#define LEAST_VARIED 0.05 /* the deviation of transfers, of reads' times, from which it counts */
+
+#define START_WINDOW 32.0
+#define LEAST_WINDOW 4.0
+#define QUEUEING 4.0 /* the window shrinks when reads take longer than so many latencies */
+
+#define LATE_MOST 1.0 /* latencies */
+#define LATE_GAIN (1.0 / 16)
+
+#define START_SHARE 0.8
 #define SHARE_SAMPLE_NS MS_NS
-#define SHARE_MEMORY_NS (50e6)
+#define SHARE_MEMORY_NS 50e6
 
 void meter_init(struct meter *meter, uint32_t most_window) {
   assert(meter != NULL && most_window > 0);
   *meter = (struct meter){.bandwidth = START_BANDWIDTH,
                           .latency_ns = START_LATENCY_NS,
+                          .spread_ns = START_LATENCY_NS / 2,
+                          .time_ns = START_LATENCY_NS,
                           .most_window = most_window,
                           .window = fmin(START_WINDOW, most_window),
                           .share = START_SHARE};
@@ -52,10 +75,19 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
   return meter->free_ns > now_ns ? meter->free_ns - now_ns : 0;
 }
 
-uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns) {
-  bool is_known = meter->alone >= FIRST_PROBES;
-  uint64_t probe_ns = meter->alone_ns + (is_known ? PROBE_NS : FIRST_PROBE_NS);
-  return now_ns < probe_ns ? 0 : probe_ns + (uint64_t)(PROBE_LATENCIES * meter->latency_ns);
+uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_demand) {
+  uint64_t every_ns = meter->alone >= ALONE_FEW ? REST_NS : REST_FEW_NS;
+  if (is_demand) every_ns = REST_DEMAND_NS;
+  uint64_t since_ns = now_ns - meter->alone_ns;
+  if (since_ns < every_ns) return 0;
+  /* When one rest was not enough, another one follows as long after it. */
+  return now_ns - since_ns % every_ns + (uint64_t)(REST_TIMES * meter->time_ns);
+}
+
+void meter_late(struct meter *meter, double late_ns) {
+  assert(meter != NULL && late_ns >= 0);
+  double most_ns = LATE_MOST * meter->latency_ns;
+  meter->late_ns += (fmin(late_ns, most_ns) - meter->late_ns) * LATE_GAIN;
 }
 
 uint32_t meter_window(const struct meter *meter) { return (uint32_t)meter->window; }
@@ -65,7 +97,10 @@ void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *ite
   assert(meter != NULL && item != NULL);
   uint64_t begin = meter->free_ns > now_ns ? meter->free_ns : now_ns;
   item->is_alone = in_flight == 0;
-  if (item->is_alone) meter->alone_ns = now_ns;
+  if (item->is_alone) {
+    meter->alone *= exp(-(double)(now_ns - meter->alone_ns) / ALONE_MEMORY_NS);
+    meter->alone_ns = now_ns;
+  }
   meter->free_ns = begin + (uint64_t)meter_transfer_ns(meter, bytes);
   meter->started_bytes += bytes;
   item->transfer_ns = meter->free_ns - now_ns;
@@ -80,11 +115,11 @@ static double between(double value, double least, double most) {
  * beyond its own standard error. */
 static void correct_bandwidth(struct meter *meter) {
   /* Transfers that are all alike tell nothing about the bandwidth. */
-  double least = LEAST_SPREAD * meter->mean_y;
-  if (meter->var_x < least * least) return;
+  double least = LEAST_VARIED * meter->mean_y;
+  if (meter->count >= FIRST_READS || meter->var_x < least * least) return;
   double slope = meter->cov_xy / meter->var_x;
   double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
-  double error = sqrt(rest / (meter->count * meter->var_x));
+  double error = sqrt(rest / (fmin(meter->count, FIRST_MEMORY) * meter->var_x));
   double excess = fabs(slope - 1) - error - FAR_OFF;
   if (excess <= 0) return;
   double factor = between(slope > 1 ? 1 + excess : 1 - excess, 0.5, 2);
@@ -94,28 +129,27 @@ static void correct_bandwidth(struct meter *meter) {
   meter->mean_x *= factor;
   meter->var_x *= factor * factor;
   meter->cov_xy *= factor;
-  /* What was seen with an estimate far off says little about the new one. */
-  if (factor < 0.8 || factor > 1.25) meter->count = fmin(meter->count, 2.0 * BATCH);
 }
 
 /* Fewer operations under way when reads wait in the medium; more when it was the window that held
  * them back. */
 static void correct_window(struct meter *meter) {
-  double ratio = meter->excess / meter->samples / meter->latency_ns;
+  double ratio = meter->excess_ns / meter->samples / meter->latency_ns;
   if (ratio > QUEUEING)
     meter->window *= fmax(0.7, sqrt(QUEUEING / ratio));
   else if (meter->was_full)
     meter->window += fmax(1, meter->window / 8);
-  meter->window = between(meter->window, fmin(LEAST_WINDOW, meter->most_window),
-                          meter->most_window);
+  meter->window =
+      between(meter->window, fmin(LEAST_WINDOW, meter->most_window), meter->most_window);
 }
 
 /* While transfers follow one another, a bandwidth that is a little off makes them drift away from
  * when they are expected. */
 static void follow_drift(struct meter *meter) {
   double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->drift_from);
-  double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -0.2, 0.2) : 0;
-  meter->bandwidth = between(meter->bandwidth * (1 - DRIFT_GAIN * drift), LEAST_BANDWIDTH, MOST_BANDWIDTH);
+  double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -DRIFT_MOST, DRIFT_MOST) : 0;
+  double bandwidth = meter->bandwidth * (1 - DRIFT_GAIN * drift + DRIFT_UP);
+  meter->bandwidth = between(bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH);
   meter->drift_ns = 0;
   meter->drift_from = meter->started_bytes;
 }
@@ -126,20 +160,24 @@ static void track(struct meter *meter, uint64_t now_ns, bool is_alone, double ex
                   double elapsed_ns) {
   double off_ns = elapsed_ns - expected_ns - meter->latency_ns;
   if (is_alone) {
-    meter->alone = fmin(meter->alone + 1, ALONE_MEMORY);
+    meter->alone = fmin(meter->alone + 1, ALONE_MOST);
     meter->latency_ns = fmax(meter->latency_ns + off_ns / meter->alone, LEAST_LATENCY_NS);
+    meter->spread_ns += (fabs(off_ns) - meter->spread_ns) / meter->alone;
     return;
   }
-  double step_ns = between(off_ns, -2 * meter->latency_ns, 2 * meter->latency_ns) * PHASE_GAIN;
+  double most_ns = PHASE_MOST * meter->latency_ns;
+  double step_ns = between(off_ns, -most_ns, most_ns) * PHASE_GAIN;
   meter->drift_ns += step_ns;
   if ((double)meter->free_ns + meter->latency_ns > (double)now_ns)
     meter->free_ns = (uint64_t)((double)meter->free_ns + step_ns);
 }
 
 static void sample(struct meter *meter, double expected_ns, double elapsed_ns) {
-  double weight = 0;
-  meter->count = fmin(meter->count + 1, MEMORY);
-  weight = 1 / meter->count;
+  meter->time_ns += (elapsed_ns - meter->time_ns) * TIME_GAIN;
+  if (meter->count >= FIRST_READS) return;
+  meter->count++;
+  /* What was seen with an estimate far off says little about a later one. */
+  double weight = fmax(1 / meter->count, 1 / FIRST_MEMORY);
   double x = expected_ns - meter->mean_x;
   double y = elapsed_ns - meter->mean_y;
   meter->mean_x += weight * x;
@@ -163,13 +201,13 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   double own_ns = meter_transfer_ns(meter, bytes);
   sample(meter, expected_ns, elapsed_ns);
   track(meter, now_ns, item->is_alone, expected_ns, elapsed_ns);
-  meter->excess += elapsed_ns - own_ns;
+  meter->excess_ns += elapsed_ns - own_ns;
   if (++meter->samples < BATCH) return;
   correct_bandwidth(meter);
   follow_drift(meter);
   correct_window(meter);
   meter->samples = 0;
-  meter->excess = 0;
+  meter->excess_ns = 0;
   meter->was_full = false;
 }
 

@@ -125,8 +125,7 @@ struct ps_sched_item *queue_neighbour(const struct ps_sched *sched,
   uint64_t offset = item->offset + item->length;
   struct ps_sched_item *found = sched->buckets[bucket_of(offset, item->sched_class)];
   for (; found != NULL; found = found->chain) {
-    if (found->offset == offset && found->sched_class == item->sched_class &&
-        found->op == item->op)
+    if (found->offset == offset && found->sched_class == item->sched_class && found->op == item->op)
       return found;
   }
   return NULL;

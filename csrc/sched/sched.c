@@ -4,8 +4,9 @@
 #include "../media.h"
 #include "internal.h"
 
-#define MERGE_ITEMS 16 /* parts of one operation of a medium */
-#define WRITE_SHARE 4  /* one in so many operations under way may be a write */
+#define MERGE_ITEMS 16       /* parts of one operation of a medium */
+#define WRITE_SHARE 4        /* one in so many operations under way may be a write ... */
+#define READ_NS (10 * MS_NS) /* ... when a read was wanted within this time */
 
 struct ps_sched *ps_sched_new(const struct ps_sched_config *config) {
   assert(config != NULL);
@@ -29,6 +30,8 @@ void ps_sched_push(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_item
   item->started_ns = 0;
   item->merged = NULL;
   queue_add(sched, item);
+  if (item->sched_class == PS_SCHED_DEMAND || item->sched_class == PS_SCHED_DATED)
+    sched->read_ns = now_ns;
   sched->was_offered = false;
   jobs_note_pending(sched, now_ns);
 }
@@ -57,6 +60,12 @@ static struct ps_sched_item *starving(const struct ps_sched *sched, uint64_t now
   return oldest;
 }
 
+/* Writes are bounded, and paced, for the sake of reads. */
+static bool writes_are_alone(const struct ps_sched *sched, uint64_t now_ns) {
+  return now_ns - sched->read_ns >= READ_NS && sched->first_job == NULL &&
+         sched->stats.waiting[PS_SCHED_DATED] == 0;
+}
+
 static bool may_write(const struct ps_sched *sched) {
   uint32_t under_way = sched->stats.in_flight[PS_SCHED_WRITE];
   return under_way == 0 || under_way < meter_window(&sched->meter) / WRITE_SHARE;
@@ -64,15 +73,14 @@ static bool may_write(const struct ps_sched *sched) {
 
 /* What starts when the medium has run out of transfers and no demand read waits. */
 static struct ps_sched_item *choose_paced(struct ps_sched *sched, uint64_t now_ns) {
-  if (!gate_is_open(sched, now_ns, GATE_SLACK)) return NULL;
-  if (may_write(sched)) {
-    struct ps_sched_item *write = queue_first(sched, PS_SCHED_WRITE);
-    if (write != NULL) return write;
-  }
-  struct ps_sched_item *dated = queue_first_dated(sched);
-  if (dated != NULL) return dated;
-  if (sched->first_job != NULL || !gate_is_open(sched, now_ns, GATE_IDLE)) return NULL;
-  return queue_first(sched, PS_SCHED_SPECULATIVE);
+  struct ps_sched_item *write = queue_first(sched, PS_SCHED_WRITE);
+  if (write != NULL && writes_are_alone(sched, now_ns)) return write;
+  struct ps_sched_item *item = may_write(sched) ? write : NULL;
+  if (item == NULL) item = queue_first_dated(sched);
+  if (item != NULL) return gate_ask(sched, now_ns, GATE_SLACK) ? item : NULL;
+  if (sched->first_job != NULL) return NULL;
+  item = queue_first(sched, PS_SCHED_SPECULATIVE);
+  return item != NULL && gate_is_open(sched, now_ns, GATE_IDLE) ? item : NULL;
 }
 
 static struct ps_sched_item *choose(struct ps_sched *sched, uint64_t now_ns) {
@@ -128,6 +136,11 @@ static bool has_bytes(const struct ps_sched_item *item) {
   return item->op == PS_MEDIA_READ || item->op == PS_MEDIA_WRITE || item->op == PS_MEDIA_PREFETCH;
 }
 
+/* Until when not even demand starts; 0: it may. */
+static uint64_t must_rest(const struct ps_sched *sched, uint64_t now_ns) {
+  return sched->in_flight > 0 ? meter_rest_until(&sched->meter, now_ns, true) : 0;
+}
+
 struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
   if (ps_sched_waiting(sched) == 0) return NULL;
@@ -136,6 +149,7 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
     sched->meter.was_full = true;
     return NULL;
   }
+  if (must_rest(sched, now_ns) > now_ns) return NULL;
   struct ps_sched_item *item = choose(sched, now_ns);
   if (item == NULL) return NULL;
   uint32_t bytes = take_all(sched, now_ns, item);
@@ -178,16 +192,33 @@ void ps_sched_done(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_item
   meter_end(&sched->meter, now_ns, item, has_bytes(item) ? bytes : 0, sched->in_flight);
 }
 
+/* When work that nobody waits for may start. */
+static uint64_t paced_time(const struct ps_sched *sched, uint64_t now_ns) {
+  const struct ps_sched_stats *stats = &sched->stats;
+  bool writes = stats->waiting[PS_SCHED_WRITE] > 0;
+  if (writes && writes_are_alone(sched, now_ns)) return now_ns;
+  uint64_t time = UINT64_MAX;
+  bool has_slack = stats->waiting[PS_SCHED_DATED] > 0 || sched->first_job != NULL ||
+                   (writes && may_write(sched));
+  bool has_guesses = stats->waiting[PS_SCHED_SPECULATIVE] > 0 || sched->guesses.root != NULL;
+  if (has_slack)
+    time = gate_time(sched, now_ns, GATE_SLACK);
+  else if (has_guesses)
+    time = gate_time(sched, now_ns, GATE_IDLE);
+  /* When no read comes any more, writes are free to go. */
+  uint64_t free_ns = sched->read_ns + READ_NS;
+  if (writes && free_ns > now_ns && free_ns < time) time = free_ns;
+  return time;
+}
+
 uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
-  const struct ps_sched_stats *stats = &sched->stats;
   if (sched->in_flight >= meter_window(&sched->meter)) return UINT64_MAX;
-  bool paced = stats->waiting[PS_SCHED_DATED] > 0 || sched->first_job != NULL ||
-               (stats->waiting[PS_SCHED_WRITE] > 0 && may_write(sched));
-  bool guesses = stats->waiting[PS_SCHED_SPECULATIVE] > 0 || sched->guesses.root != NULL;
-  if (!paced && !guesses) return UINT64_MAX;
   now_ns = sched_time(sched, now_ns);
-  uint64_t time = gate_time(sched, now_ns, paced ? GATE_SLACK : GATE_IDLE);
+  uint64_t time = paced_time(sched, now_ns);
+  uint64_t rest_ns = must_rest(sched, now_ns);
+  if (rest_ns > now_ns && (sched->stats.waiting[PS_SCHED_DEMAND] > 0 || time < rest_ns))
+    return rest_ns;
   /* What was offered and not taken is offered again when something has ended, or a little later. */
   if (time <= now_ns && sched->was_offered) return now_ns + MS_NS;
   return time > now_ns ? time : now_ns;

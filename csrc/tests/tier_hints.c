@@ -1,5 +1,4 @@
 /* The model's hints: hydrates, keeps and promotions, and what they must never do. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "tier_model.h"
@@ -57,7 +56,7 @@ static void check_limit(uint16_t tenant, uint32_t before) {
     model_fail("hints hold more than their limit", tenant, stats.hint_frames);
 }
 
-void keep(void) {
+static void keep(void) {
   struct command range = {.volume = below(model.volume_count)};
   struct ps_tier_tenant before;
   uint16_t tenant = (uint16_t)below(TENANTS);

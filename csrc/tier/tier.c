@@ -9,7 +9,7 @@ static bool is_good(const struct ps_tier_config *config) {
   if (config->frame_count > (1u << 28) || config->extent_count > (1u << 30)) return false;
   if (config->extent_count < config->frame_count) return false;
   if (config->volume_count == 0 || config->volume_count > UINT16_MAX) return false;
-  if (config->tenant_count == 0 || config->tenant_count > UINT16_MAX) return false;
+  if (config->tenant_count == 0 || config->tenant_count > UINT16_MAX + 1u) return false;
   /* The inequality at the top of internal.h: without it commands could wait for one another. */
   if (config->dirty_limit == 0 || config->dirty_limit > config->frame_count) return false;
   if (config->frame_count - config->dirty_limit < RESERVE_FRAMES + 1) return false;

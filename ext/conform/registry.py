@@ -23,7 +23,6 @@ class Level(Enum):
 class Need(Enum):
     """What else a check needs to be run."""
 
-    ANY = "any controller: the clause is about those without PAX too"
     NO_PAX = "a controller without PAX"
     BATCHES = "a carrier of batches"
 
@@ -56,11 +55,6 @@ class Check:
         """Return the name of its function, which no other check has."""
         return str(getattr(self.function, "__name__", self.title))
 
-    @property
-    def is_of_pax(self) -> bool:
-        """Return whether it can be made only where there is PAX."""
-        return Need.ANY not in self.needs
-
 
 CHECKS: Final[list[Check]] = []
 """All, in the order of their modules; `checks` sorts them by clause."""
@@ -75,8 +69,8 @@ def check(
 
     Its docstring is its title: what holds when the check passes.
 
-    It is made on a controller with PAX, unless Need.ANY or Need.NO_PAX is among the needs; it is
-    skipped where a carrier or a type of record is missing.
+    It is made on controllers with PAX, or with Need.NO_PAX on others; it is skipped where a carrier
+    or a type of record is missing.
     """
     carriers, records, others = Carrier.NONE, [], []
     for need in needs:

@@ -91,10 +91,7 @@ async def _run(
 
 def _concerns(session: Session, check: Check) -> bool:
     """Return whether a check says anything about this kind of target."""
-    has_pax = session.capability is not None
-    if Need.NO_PAX in check.needs:
-        return not has_pax
-    return has_pax or not check.is_of_pax
+    return (Need.NO_PAX in check.needs) == (session.capability is None)
 
 
 async def _result(session: Session, check: Check) -> Result:

@@ -111,7 +111,7 @@ class Medium:
         text = ffi.new("char[]", ERROR_BYTES)
         self.media = lib.ps_media_open(self.spec.encode(), text, ERROR_BYTES)
         if self.media == ffi.NULL:
-            raise MediaError(ffi.string(text).decode())
+            raise MediaError(ffi.string(text).decode("utf-8", "backslashreplace"))
         error = lib.ps_media_start(self.media) if self.start else 0
         if error != 0:
             self.close()
@@ -255,7 +255,7 @@ class Medium:
         """Give an order to the wrapper `kind`; raises MediaError."""
         text = ffi.new("char[]", ERROR_BYTES)
         if lib.ps_media_control(self.media, kind.encode(), verb.encode(), text, ERROR_BYTES) != 0:
-            raise MediaError(ffi.string(text).decode())
+            raise MediaError(ffi.string(text).decode("utf-8", "backslashreplace"))
 
     def resize(self, size: int) -> int:
         """Change the size, or read it again (0). Returns 0 or -errno."""

@@ -152,6 +152,12 @@ def test_long_error_is_cut_not_overrun(tmp_path: Path) -> None:
     assert len(str(caught.value)) == 1023
 
 
+def test_a_path_that_is_no_text_is_refused_like_any_other() -> None:
+    # %de is the byte DEh: a path may be any bytes, and the complaint shows them.
+    with pytest.raises(MediaError, match=r"xde"):
+        Medium("file:/nowhere/%de", start=False)
+
+
 def test_random_specs_never_crash(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")

@@ -178,6 +178,21 @@ def test_a_hydrate_is_refused_while_somebody_waits_for_a_frame() -> None:
     assert tier.hydrate(0, tenant=A) == STARTED
 
 
+def test_what_time_alone_makes_evictable_is_for_who_waits_and_not_for_hints() -> None:
+    tier = small_tier(8)
+    slow, writer = waiter(), waiter()
+    assert tier.read(0, UNIT, slow, tenant=A)[0] == WAIT
+    tier.run()
+    assert tier.woken() == [slow]
+    for _ in range(7):
+        tier.fresh()
+    assert tier.fresh(writer)[0] == WAIT, "the extent is promised to its reader"
+    tier.now_ns = tier.next_time
+    assert tier.hydrate(SLOT, tenant=A) == NO_ROOM
+    assert tier.actions() == []
+    assert tier.woken() == [writer]
+
+
 def test_a_speculative_hydrate_never_takes_a_frame_from_what_is_worth_more() -> None:
     tier = small_tier(4)
     values = [float(value_class) for value_class in range(8) for _ in range(32)]

@@ -333,7 +333,7 @@ def test_a_forgotten_reservation_is_given_back() -> None:
         {"dirty_limit": 6},
         {"volume_count": 0},
         {"tenant_count": 0},
-        {"tenant_count": 65536},
+        {"tenant_count": 65537},
         {"retry_ns": 0},
         {"frame_count": 3, "dirty_limit": 1},
     ],

@@ -17,7 +17,8 @@ from engine_support import CONNECTED, EV_COMMAND, EV_DATA, Engine, Event
 NQN = "nqn.2026-11.org.example:scripted"
 BLOCK = 4096
 BLOCKS = 256
-FABRICS, IDENTIFY, AER, FLUSH, WRITE, READ = 0x7F, 0x06, 0x0C, 0x00, 0x01, 0x02
+FABRICS, IDENTIFY, AER, SET_FEATURES = 0x7F, 0x06, 0x0C, 0x09
+FLUSH, WRITE, READ = 0x00, 0x01, 0x02
 SILENCE = object()
 """What a handler returns that wants no answer to be sent, or not now."""
 
@@ -55,9 +56,7 @@ class Command:
 
     def end(self, answer: Answer) -> None:
         """Send the answer, now or later."""
-        self.link.engine.respond(
-            self.slot, answer.status, answer.dw0, answer.data, dw1=answer.dw1
-        )
+        self.link.engine.respond(self.slot, answer.status, answer.dw0, answer.data, dw1=answer.dw1)
         self.link.flush()
 
 
@@ -212,6 +211,8 @@ class ScriptedTarget:
     def _admin(self, command: Command) -> Any:
         if command.opcode == AER:
             return SILENCE
+        if command.opcode == SET_FEATURES:
+            return Answer(dw0=command.cdw(11))  # as many queues as are asked for
         if command.opcode != IDENTIFY:
             return Answer()
         page = bytearray(4096)

@@ -78,7 +78,7 @@ def test_large_transfers_go_in_pieces_of_the_controllers_limit(
 ) -> None:
     async def body(controller: Controller) -> None:
         association = controller._link.association
-        monkeypatch.setattr(association, "max_transfer_bytes", 12288)
+        monkeypatch.setattr(controller._link, "max_transfer_bytes", 12288)
         sizes: list[int] = []
         real = association.io[0].submit
 

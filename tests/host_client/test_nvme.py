@@ -84,7 +84,11 @@ def test_an_nvme_error_has_numbers_and_the_words_of_the_specification(
 ) -> None:
     error = NvmeError(status, "Read")
     assert str(error) == f"Read: {text}"
-    assert (error.sct, error.sc, error.dnr) == (status >> 8 & 7, status & 255, bool(status & 0x4000))
+    assert (error.sct, error.sc, error.dnr) == (
+        status >> 8 & 7,
+        status & 255,
+        bool(status & 0x4000),
+    )
 
 
 def test_codes_of_connect_have_names_of_their_own() -> None:

@@ -39,7 +39,7 @@ async def granularity_is_a_power_of_two(session: Session) -> None:
 
 @check("3.1.4", Level.MUST)
 async def extension_is_active(session: Session) -> None:
-    """Extension_nsid is an active namespace exactly with its carrier."""
+    """The extension_nsid is an active namespace exactly with its carrier."""
     capability = session.first.capability
     offered = Carrier.EXTENSION_NAMESPACE in capability.carriers
     expect_equal(bool(capability.extension_nsid), offered, "extension_nsid is not zero")

@@ -120,7 +120,7 @@ async def intents_outlive_connections(session: Session) -> None:
 
 @check("7.5.4", Level.MUST, *NEEDS, RecordType.OUTCOME)
 async def ready_times(session: Session) -> None:
-    """Ready_us is known when the intent has ended."""
+    """The ready_us of an intent is known when the intent has ended."""
     side, data, number = session.first, await session.data(), session.number()
     where = await session.cold(4)
     first = await side.outcome(Intent(number, EASY_US, data.nsid, (where,)))

@@ -50,12 +50,12 @@ async def attributes_are_counted(session: Session) -> None:
     for attributes in (READ_AHEAD, READ_ONCE, 0, LOW_LATENCY, SEQUENTIAL):
         await session.read(where, attributes)
     after = await session.first.status()
-    expect_equal(after.read_hints - before.read_hints, 4, "read_hints")
+    expect_equal(after.read_hints - before.read_hints, 3, "read_hints")
 
 
 @check("4.2.3", Level.MUST, Carrier.DATASET_MANAGEMENT)
 async def datasets_end_as_without(session: Session) -> None:
-    """IDR does not change how the command ends."""
+    """Integral Dataset for Read does not change how the command ends."""
     places = [await session.place() for _ in range(4)]
     expect_equal((await session.dataset(*places)).status, 0, "status")
     expect_equal((await session.dataset(places[0], attributes=0x177)).status, 0, "status")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvme_tcp import commands as nvme
 
-from ..probing import Site, probe, variants
+from ..probing import Site, probe, turns, variants
 
 
 @variants(
@@ -202,7 +202,7 @@ def dsm_limits(site: Site) -> str:
 @probe("C53", right="ok")
 def keep_alive_and_disable(site: Site) -> str:
     """Keep Alive and CC.EN = 0 back to back, many times over."""
-    rounds = 10 if site.is_reference else 100
+    rounds = 10 if site.is_reference else turns("PRESTAGE_TEST_ROUNDS", 100)
     for _ in range(rounds):
         with site.pair(0, kato=5000) as controller:
             queue = controller.admin

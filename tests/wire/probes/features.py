@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvme_tcp import commands as nvme
 
-from ..probing import Site, probe, variants
+from ..probing import Site, probe, turns, variants
 
 
 @variants(
@@ -84,7 +84,7 @@ def one_aer_too_many(site: Site) -> str:
 @probe("D71", right="ok")
 def aers_are_given_back(site: Site) -> str:
     """AERs of a host that vanished do not count for the next."""
-    rounds = 20 if site.is_reference else 100
+    rounds = 20 if site.is_reference else turns("PRESTAGE_TEST_ROUNDS", 100)
     for _ in range(rounds):
         with site.pair(0) as controller:
             cids = [controller.admin.submit(nvme.sqe(nvme.AER)) for _ in range(4)]
