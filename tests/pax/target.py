@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from pax.controller import Controller
 from pax.tenant import MAX_QUERY_BYTES, MAX_TTL_MS, Tenant
 from pax.tier import BLOCK_BYTES, GRANULE_BYTES, Tier, granules
-
 from prestage.ext import layout
 from prestage.ext.answers import AnswerPage, encode_answer
 from prestage.ext.conform import nvme

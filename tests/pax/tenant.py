@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pax.tier import GRANULE_BYTES, Granule, Tier, granules, size_of
-
 from prestage.ext.answers import AnswerPage
 from prestage.ext.codec import Batch, decode_batch
 from prestage.ext.errors import Malformed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from ...names import Carrier
+from ...names import Carrier, RecordType
 from ...records import Range
 from .. import nvme
-from ..registry import Failed, Level, Skipped, check, expect, expect_equal
+from ..registry import Failed, Level, Need, Skipped, check, expect, expect_equal
 from ..session import Session
 
 READ_AHEAD = 7
@@ -29,7 +29,7 @@ async def attributes_change_nothing(session: Session) -> None:
             expect(found.data == plain.data, f"other data with CDW13 {attributes:02X}h")
 
 
-@check("4.1.4", Level.SHOULD, Carrier.READ_ATTRIBUTES)
+@check("4.1.4", Level.SHOULD, Carrier.READ_ATTRIBUTES, Need.BATCHES, RecordType.RESIDENCY)
 async def what_follows_becomes_warm(session: Session) -> None:
     """What follows a speculative read becomes warm."""
     data, size = await session.data(), await session.granule()
