@@ -440,7 +440,9 @@ def adds_up(counts: dict[str, int]) -> bool:
 @pytest.mark.parametrize("ending", ["reset", "disconnect", "vanish"])
 def test_hints_outlive_a_controller_and_their_counts_add_up(site: Site, ending: str) -> None:
     rng = random.Random(SEED)
-    with site.pair(1) as watching, site.pair(1) as controller:
+    # A host of its own: what is kept for a far deadline is kept although the intent is withdrawn.
+    host = f"nqn.2026-11.io.prestage:{ending}"
+    with site.pair(1, hostnqn=host) as watching, site.pair(1, hostnqn=host) as controller:
         (queue,) = watching.io
         before = hinting.status(queue)
         (speaking,) = controller.io
