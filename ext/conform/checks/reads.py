@@ -50,7 +50,7 @@ async def attributes_are_counted(session: Session) -> None:
     for attributes in (READ_AHEAD, READ_ONCE, 0, LOW_LATENCY, SEQUENTIAL):
         await session.read(where, attributes)
     after = await session.first.status()
-    expect_equal(after.read_hints - before.read_hints, 3, "read_hints")
+    expect_equal(after.read_hints - before.read_hints, 4, "read_hints")
 
 
 @check("4.2.3", Level.MUST, Carrier.DATASET_MANAGEMENT)
