@@ -106,7 +106,8 @@ uint64_t hints_signature_hash(const struct ps_hints *hints, uint16_t tenant, uin
                               uint64_t slba);
 uint8_t hints_apply_signature(struct ps_hints *hints, uint64_t now_ns,
                               const struct ps_hints_scope *scope, const uint8_t *record);
-void hints_drop_signature(struct ps_hints *hints, uint32_t index);
+/* Drops it when it has lived its time. */
+bool hints_expire_signature(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
 
 /* ---- sweep.c ---- */
 void hints_sweep_soon(struct sweep *sweep, uint64_t when_ns);
@@ -129,6 +130,8 @@ uint32_t hints_new_intent(struct ps_hints *hints, uint64_t now_ns, uint16_t tena
 void hints_bind_intent(struct ps_hints *hints, uint32_t index, uint32_t set, uint32_t volume);
 void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_t state,
                       uint8_t reason);
+/* The tenant's log and the ring hear of an end. */
+void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent);
 uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
                            const struct ps_hints_scope *scope, const uint8_t *record);
 void hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume);
