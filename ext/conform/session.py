@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ..errors import Malformed
 from ..names import Carrier
 from ..pages import Capability, find_capability
 from ..records import Range, Residency, ResidencyAnswer
@@ -61,8 +62,8 @@ class Session:
         """Return how long to rest before a check, so that its records are within the rate (8.2)."""
         try:
             limit = (await self.first.status()).records_per_s.limit
-        except Skipped:
-            return 0.0
+        except (Skipped, Malformed, ConnectionError, TimeoutError):
+            return 0.0  # the checks will say so
         return 0.0 if limit >= PLENTY_A_SECOND or limit == 0 else 1.0
 
     async def close(self) -> None:

@@ -54,7 +54,7 @@ def ordered_sets_are_not_followed(target: FakeTarget) -> None:
 
 @breaks("7.2.5")
 def sets_have_any_size(target: FakeTarget) -> None:
-    change_capability(target, max_set_ranges=900)
+    change_capability(target, max_set_ranges=250)
 
 
 @breaks("7.3.2")

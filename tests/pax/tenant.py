@@ -40,10 +40,10 @@ from prestage.ext.records import (
     Unknown,
 )
 
-MAX_SET_RANGES = 1000
+MAX_SET_RANGES = 300
 MAX_QUERY_BYTES = 1 << 26
 MAX_TTL_MS = 60_000
-SETS = 300
+SETS = 100
 INTENT_BYTES = 1 << 26
 EVENTS = 127
 Blocks = dict[int, int]
