@@ -212,7 +212,6 @@ class _Lib:
     def ps_sched_free(self, sched: Any) -> None: ...
     def ps_sched_push(self, sched: Any, now_ns: int, item: Any) -> None: ...
     def ps_sched_promote(
-        self, sched: Any, now_ns: int, item: Any, sched_class: int, deadline_ns: int
         self,
         sched: Any,
         now_ns: int,
