@@ -66,7 +66,7 @@ def as_bytes(data: Any, name: str, *, writable: bool = False) -> memoryview:
         flat = view.cast("B") if view.nbytes else memoryview(b"")
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"found {type(data).__name__}: {error}", name, "a buffer") from None
-    if writable and flat.readonly:
+    if writable and view.readonly:
         raise InvalidRequest(f"found a read-only {type(data).__name__}", name, "a writable buffer")
     return flat
 

@@ -49,24 +49,30 @@ void tree_set_cost(struct tree *tree, double ns_per_byte);
 
 /* ---- what the medium is found to do (meter.c) ---- */
 
+struct regression {
+  double count; /* points */
+  double mean_x, mean_y, var_x, var_y, cov_xy;
+};
+
 struct meter {
   double bandwidth;  /* bytes per second */
   double latency_ns; /* of a read, without waiting and transfer: the mean ... */
   double spread_ns;  /* ... and the mean deviation from it */
-  double alone;      /* reads that the two are known from; fades with time */
   uint64_t alone_ns; /* when something was last started alone */
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
   /* Since the last look at what reads say. */
   uint32_t samples;
-  double excess_ns; /* sum of their times, without their own transfers */
-  double drift_ns;  /* sum of the corrections of free_ns */
-  uint64_t drift_from;
-  bool was_full;  /* the window held something back */
-  double time_ns; /* of a read, lately */
-  /* Regression of the time of a read on the time its transfer was expected to take. */
-  double count, mean_x, mean_y, var_x, cov_xy, var_y;
+  double excess_ns;                 /* sum of their times, without their own transfers */
+  double drift_ns;                  /* sum of the corrections of free_ns */
+  uint64_t looked_ns, looked_bytes; /* at that look */
+  bool was_full;                    /* the window held something back */
+  double time_ns;                   /* of a read, lately */
+  /* Of the time of a read on the time its transfer was expected to take: the first ones. */
+  struct regression first;
+  /* Of the time of a read on its bytes: those that were alone. The count fades with time. */
+  struct regression sizes;
   double window;
   double most_window;
   double late_ns; /* how late the caller comes to start what waited for a time */

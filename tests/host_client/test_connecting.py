@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from prestage.host_client import (
     connect,
 )
 
-from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, scripted
+from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, ScriptedTarget, scripted
 
 NQN = "nqn.2026-11.org.example:evil"
 FAST = {"backoff_s": (0.01, 0.05)}
@@ -260,6 +262,10 @@ def test_a_read_survives_the_loss_of_its_connection(rng: random.Random) -> None:
     run(main())
 
 
+def more(target: ScriptedTarget, opcode: int, count: int) -> bool:
+    return len(target.io(opcode)) > count
+
+
 def test_what_may_have_been_carried_out_is_not_sent_again() -> None:
     async def main() -> None:
         async with scripted() as target, connect(target.url, **FAST) as controller:
@@ -273,7 +279,7 @@ def test_what_may_have_been_carried_out_is_not_sent_again() -> None:
                 target.handlers[False, opcode] = lambda command: SILENCE
                 before = len(target.io(opcode))
                 task = asyncio.ensure_future(send())
-                await target.until(lambda opcode=opcode, b=before: len(target.io(opcode)) > b)
+                await target.until(partial(more, target, opcode, before))
                 target.drop()
                 with pytest.raises(ConnectionLost, match="closed|failed"):
                     await task
@@ -333,15 +339,26 @@ def test_a_host_that_is_shut_out_does_not_knock_again() -> None:
     run(main())
 
 
+def test_a_host_says_that_it_lives() -> None:
+    async def main() -> None:
+        async with scripted() as target, connect(target.url, keep_alive_s=0.1):
+            (opened,) = (one for one in target.commands if one.entry[4] == 1 and one.link.qid == 0)
+            assert opened.cdw(12) == 100  # KATO in milliseconds
+            await target.until(lambda: sum(one.opcode == 0x18 for one in target.commands) >= 3)
+
+    run(main())
+
+
 def test_a_keep_alive_that_is_not_answered_ends_the_association() -> None:
     async def main() -> None:
         async with (
             scripted() as target,
             connect(target.url, keep_alive_s=0.1, **FAST) as controller,
         ):
+            back = asyncio.Event()
+            controller.on_connect(back.set)
             target.handlers[True, 0x18] = lambda command: SILENCE
-            while controller.connects == 1:
-                await asyncio.sleep(0.01)
+            await back.wait()
             target.handlers.clear()
             assert len(await controller.read(1, 0, BLOCK)) == BLOCK
 
@@ -403,5 +420,31 @@ def test_losing_the_connection_at_random_moments_loses_no_read(rng: random.Rando
                 await asyncio.sleep(0)
                 await controller.wait_connected()
             await asyncio.gather(*readers)
+
+    run(main())
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_connecting_and_leaving_many_times_leaves_no_descriptor() -> None:
+    async def main() -> None:
+        async with scripted() as target:
+            for _ in range(3):  # what the event loop and the target open once
+                async with connect(target.url, queues=2):
+                    pass
+            before = descriptors()
+            for index in range(40):
+                controller = await connect(target.url, queues=2, **FAST).open()
+                task = asyncio.create_task(controller.read(1, 0, BLOCK))
+                if index % 2:
+                    target.drop()
+                await asyncio.sleep(0)
+                await controller.close()
+                await asyncio.gather(task, return_exceptions=True)
+            target.drop()
+            await asyncio.gather(*target._tasks, return_exceptions=True)
+            assert descriptors() <= before
 
     run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from nvme_tcp import commands as independent
@@ -21,7 +22,7 @@ def same(ours: bytes, theirs: bytes) -> None:
 
 
 def test_commands_are_laid_out_as_the_specification_has_them(rng: random.Random) -> None:
-    cdw = {f"cdw{n}": rng.getrandbits(32) for n in (2, 3, 10, 11, 12, 13, 14, 15)}
+    cdw: dict[str, Any] = {f"cdw{n}": rng.getrandbits(32) for n in (2, 3, 10, 11, 12, 13, 14, 15)}
     same(nvme.entry(0x92, 7, **cdw), independent.sqe(0x92, 7, **cdw))
     slba, nlb = rng.getrandbits(64), rng.randint(1, 1 << 16)
     same(

@@ -87,6 +87,7 @@ async def an_end_makes_an_event(session: Session) -> None:
     await _end_an_intent(session)
     expect(not await session.first.warm_event(QUIET_S), "an event that nobody asked for")
     await _ask_for_events(session)
+    expect(not await session.first.warm_event(QUIET_S), "an event though no intent has ended")
     await _end_an_intent(session)
     expect(await session.first.warm_event(session.patience_s), "there is no event")
 
