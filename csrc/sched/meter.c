@@ -25,7 +25,8 @@
 #define LEAST_LATENCY_NS 1e3
 #define OFF_MOST 4.0 /* latencies that a read may take longer than expected, at most */
 
-#define ALONE_MEMORY_NS 4e9 /* they fade in this time */
+#define ALONE_MEMORY_NS 8e9 /* they fade in this time */
+#define ALONE_LEAST 4.0     /* with fewer, those that somebody waits for rest as often */
 #define ALONE_FEW 32.0      /* with fewer, there should be more soon */
 #define REST_FEW_NS (3 * MS_NS)
 #define REST_NS (50 * MS_NS)
@@ -64,7 +65,7 @@ void meter_init(struct meter *meter, uint32_t most_window) {
   assert(meter != NULL && most_window > 0);
   *meter = (struct meter){.bandwidth = START_BANDWIDTH,
                           .latency_ns = START_LATENCY_NS,
-                          .spread_ns = START_LATENCY_NS / 2,
+                          .spread_ns = START_LATENCY_NS / 8,
                           .time_ns = START_LATENCY_NS,
                           .most_window = most_window,
                           .window = fmin(START_WINDOW, most_window),
@@ -82,7 +83,7 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_demand) {
   uint64_t every_ns = meter->sizes.count >= ALONE_FEW ? REST_NS : REST_FEW_NS;
   uint64_t least_ns = (uint64_t)(REST_APART * meter->time_ns);
-  if (is_demand) every_ns = REST_DEMAND_NS;
+  if (is_demand) every_ns = meter->sizes.count < ALONE_LEAST ? REST_NS : REST_DEMAND_NS;
   if (every_ns < least_ns) every_ns = least_ns;
   uint64_t since_ns = now_ns - meter->alone_ns;
   if (since_ns < every_ns) return 0;
@@ -102,7 +103,8 @@ void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *ite
                  uint32_t in_flight) {
   assert(meter != NULL && item != NULL);
   uint64_t begin = meter->free_ns > now_ns ? meter->free_ns : now_ns;
-  item->is_alone = in_flight == 0;
+  item->is_alone = in_flight == 0 && bytes > 0 && item->sched_class != PS_SCHED_WRITE;
+  if (meter->alone_ns == 0) meter->alone_ns = now_ns;
   if (item->is_alone) {
     meter->sizes.count *= exp(-(double)(now_ns - meter->alone_ns) / ALONE_MEMORY_NS);
     meter->alone_ns = now_ns;
@@ -172,7 +174,8 @@ static void raise_bandwidth(struct meter *meter) {
  * them back. */
 static void correct_window(struct meter *meter) {
   double ratio = meter->excess_ns / meter->samples / meter->latency_ns;
-  if (ratio > QUEUEING)
+  bool is_known = meter->sizes.count > 0;
+  if (ratio > QUEUEING && is_known)
     meter->window *= fmax(0.7, sqrt(QUEUEING / ratio));
   else if (meter->was_full)
     meter->window += fmax(1, meter->window / 8);
@@ -208,7 +211,9 @@ static void track(struct meter *meter, uint64_t now_ns, const struct ps_sched_it
   if (item->is_alone) {
     double expected_ns = (double)item->transfer_ns + meter->latency_ns;
     regress(&meter->sizes, bytes, expected_ns + off_ns, SIZES_MEMORY);
-    meter->spread_ns += (fabs(off_ns) - meter->spread_ns) / fmin(meter->sizes.count, SIZES_MEMORY);
+    /* The first ones deviate from a latency that was only assumed. */
+    double count = fmin(meter->sizes.count, SIZES_MEMORY);
+    if (count >= ALONE_LEAST) meter->spread_ns += (fabs(off_ns) - meter->spread_ns) / count;
     correct_latency(meter);
     return;
   }
@@ -251,10 +256,13 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   if (++meter->samples == BATCH) look(meter, now_ns);
 }
 
-void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending) {
+void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64_t rest_bytes) {
   assert(meter != NULL);
   if (meter->is_pending) meter->share_ns += now_ns - meter->share_from_ns;
-  if (meter->is_pending && !is_pending) meter->share_ns += meter_backlog_ns(meter, now_ns);
+  /* What was taken of the last job has yet to be moved. */
+  if (meter->is_pending && !is_pending)
+    meter->share_ns +=
+        meter_backlog_ns(meter, now_ns) + (uint64_t)meter_transfer_ns(meter, rest_bytes);
   meter->share_from_ns = now_ns;
   meter->is_pending = is_pending;
   if (meter->share_ns < SHARE_SAMPLE_NS) return;
@@ -265,6 +273,6 @@ void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending) {
   meter->share_bytes = 0;
 }
 
-void meter_dated_bytes(struct meter *meter, uint32_t bytes) { meter->share_bytes += bytes; }
+void meter_job_bytes(struct meter *meter, uint64_t bytes) { meter->share_bytes += bytes; }
 
 double meter_left_over(const struct meter *meter) { return meter->bandwidth * meter->share; }

@@ -25,9 +25,16 @@ def build(folder: Path, *flags: str) -> Path:
         *sorted((ROOT / "csrc/sched").glob("*.c")),
         *(ROOT / "csrc/media" / name for name in ("flash_model.c", "common.c")),
     ]
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-iquote", ROOT / "csrc"]
+    command = [
+        os.environ.get("CC", "cc"),
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-iquote",
+        str(ROOT / "csrc"),
+    ]
     options = ["-g", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", *flags]
-    subprocess.run([*command, *options, *sources, "-lm", "-o", program], check=True)
+    paths = [str(path) for path in sources]
+    subprocess.run([*command, *options, *paths, "-lm", "-o", str(program)], check=True)
     return program
 
 
