@@ -87,8 +87,9 @@ static struct arrival make_one(const struct mix *mix, enum kind kind, uint64_t *
 static void append(struct arrivals *arrivals, uint32_t *room, const struct arrival *arrival) {
   if (arrivals->count == *room) {
     *room = *room == 0 ? 4096 : 2 * *room;
-    arrivals->all = realloc(arrivals->all, *room * sizeof *arrivals->all);
-    if (arrivals->all == NULL) abort();
+    struct arrival *more = realloc(arrivals->all, *room * sizeof *more);
+    if (more == NULL) abort();
+    arrivals->all = more;
   }
   arrivals->all[arrivals->count++] = *arrival;
 }

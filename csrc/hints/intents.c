@@ -181,7 +181,8 @@ static void count_end(struct pax_counts *counts, const struct intent *intent) {
   }
 }
 
-static void tell(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent) {
+void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent) {
+  assert(hints != NULL && intent != NULL);
   hints_note_event(hints, intent);
   struct ps_fact fact = {.time_ns = now_ns,
                          .session = intent->session,
@@ -213,7 +214,7 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
   fifo_append(hints, &tenant->ended, index);
   hints_share_add(&hints->ended_share, intent->tenant);
   count_end(&tenant->intent_counts[intent->priority], intent);
-  tell(hints, now_ns, intent);
+  hints_tell_end(hints, now_ns, intent);
 }
 
 static void cancel(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {

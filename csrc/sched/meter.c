@@ -37,6 +37,7 @@
 #define PHASE_GAIN (1.0 / 64) /* of a read's deviation corrects when the path is free */
 #define PHASE_MOST 2.0        /* latencies that a read may deviate */
 #define DRIFT_GAIN 0.25       /* of the drift in a batch corrects the bandwidth */
+#define DRIFT_UP 0.0005       /* a bandwidth too small shows least: it grows a little, always */
 #define DRIFT_MOST 0.2
 
 #define FIRST_READS 1024.0 /* from which the regression is made */
@@ -147,7 +148,7 @@ static void correct_window(struct meter *meter) {
 static void follow_drift(struct meter *meter) {
   double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->drift_from);
   double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -DRIFT_MOST, DRIFT_MOST) : 0;
-  double bandwidth = meter->bandwidth * (1 - DRIFT_GAIN * drift);
+  double bandwidth = meter->bandwidth * (1 - DRIFT_GAIN * drift + DRIFT_UP);
   meter->bandwidth = between(bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH);
   meter->drift_ns = 0;
   meter->drift_from = meter->started_bytes;

@@ -52,6 +52,12 @@ class _Lib:
     PS_FACT_SEQUENTIAL: int
     PS_FACT_DATED: int
     PS_FACT_ATTRIBUTES: int
+    PS_SCHED_PRIORITIES: int
+    PS_SCHED_DEMAND: int
+    PS_SCHED_DATED: int
+    PS_SCHED_WRITE: int
+    PS_SCHED_SPECULATIVE: int
+    PS_SCHED_CLASSES: int
     PS_NOTICE_COMMAND: int
     PS_NOTICE_CLOSED: int
     PS_NOTICE_QUIET: int
@@ -207,6 +213,12 @@ class _Lib:
     def ps_sched_push(self, sched: Any, now_ns: int, item: Any) -> None: ...
     def ps_sched_promote(
         self, sched: Any, now_ns: int, item: Any, sched_class: int, deadline_ns: int
+        self,
+        sched: Any,
+        now_ns: int,
+        item: Any,
+        sched_class: int,
+        deadline_ns: int,
     ) -> None: ...
     def ps_sched_pop(self, sched: Any, now_ns: int) -> Any: ...
     def ps_sched_done(self, sched: Any, now_ns: int, item: Any) -> None: ...
