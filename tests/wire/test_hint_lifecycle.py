@@ -43,6 +43,7 @@ CONFIG: dict[str, Any] = {
 }
 SLOT = (64 << 10) // BLOCK
 Leave = Callable[[Controller], None]
+TARGET = []
 _ids = iter(range(1, 1 << 30))
 
 
@@ -51,13 +52,14 @@ def bare(site: Site, target: RunningTarget) -> RunningTarget:
     """The target, with no hints of the usual host, and none of its events unread."""
     with site.pair(1) as controller:
         hinting.accepted(controller.io[0], hints.cancel(hints.CANCEL_EVERYTHING))
-        read_events(controller)
+        read_events(controller, may_lose=True)
     return target
 
 
 @pytest.fixture
 def stalled(site: Site, bare: RunningTarget) -> Iterator[RunningTarget]:
     """The target, with reads of the second namespace held."""
+    TARGET.insert(0, bare)
     until(lambda: _work(bare), lambda work: work == 0)
     with site.pair(1) as controller:
         _cool(controller.io[0])
@@ -177,7 +179,11 @@ def reset(controller: Controller) -> None:
 def shut_down(controller: Controller) -> None:
     """CC.SHN."""
     controller.set_cc(nvme.CC_BASE | 1 | 1 << 14)
-    controller.wait_csts(12, 8)
+    try:
+        controller.wait_csts(12, 8)
+    except Exception:
+        print(TARGET[0].rpc("prestage_get_stats")["subsystems"])
+        raise
 
 
 def within_a_batch(controller: Controller) -> None:
