@@ -1,4 +1,4 @@
-"""A Python face for the media scheduler: items and jobs that stay alive, and a medium to end them."""
+"""A Python face for the media scheduler: items and jobs that stay alive, and a medium."""
 
 from __future__ import annotations
 

@@ -204,7 +204,8 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
   assert(intent->state == PAX_STATE_PENDING && state > PAX_STATE_PENDING);
   if (intent->set != NONE) unbind(hints, index);
   struct tenant *tenant = hints_tenant(hints, intent->tenant);
-  uint64_t us = (now_ns - intent->arrived_ns) / 1000;
+  /* Reactors look at the clock each for themselves: one may be behind another. */
+  uint64_t us = now_ns > intent->arrived_ns ? (now_ns - intent->arrived_ns) / 1000 : 0;
   intent->ended_us = (uint32_t)hints_min(us, PAX_READY_NEVER - 1);
   intent->state = state;
   intent->reason = reason;

@@ -6,7 +6,8 @@ import os
 import random
 
 import pytest
-from hints_support import PER_SLOT, Result, Rig
+from hints_media import PER_SLOT
+from hints_support import Result, Rig
 
 from prestage._core import ffi, lib
 from prestage.ext import codec, records

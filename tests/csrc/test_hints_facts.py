@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hints_support import MS, PER_SLOT, SLOT, Fact, Rig, slots
+from hints_media import MS, PER_SLOT, SLOT, slots
+from hints_support import Fact, Rig
 
 from prestage._core import lib
 from prestage.ext.names import CancelWhat, IntentFlag, SetFlag, SetOp, State
@@ -24,7 +25,7 @@ RANGES = (Range(*slots(1)), Range(*slots(4, 2)))
 def fact(kind: int, **values: int) -> Fact:
     """Return a fact of tenant 0 and volume 0."""
     names = Fact.__dataclass_fields__
-    return Fact(**{name: 0 for name in names} | {"kind": kind} | values)
+    return Fact(**dict.fromkeys(names, 0) | {"kind": kind} | values)
 
 
 def ranges_of(number: int) -> list[Fact]:
@@ -68,9 +69,7 @@ def test_a_signature_is_told_with_its_vector() -> None:
 
 def test_an_intent_is_told_and_its_outcome() -> None:
     rig = Rig(ring_facts=FACTS)
-    rig.submit(
-        Intent(9, 1_000_000, 1, RANGES, session=6, priority=1, flags=IntentFlag.PREFIX)
-    )
+    rig.submit(Intent(9, 1_000_000, 1, RANGES, session=6, priority=1, flags=IntentFlag.PREFIX))
     head, *ranges = rig.facts()
     assert head == fact(
         lib.PS_FACT_INTENT,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hints_support import PER_SLOT, SLOT, Rig, slots
+from hints_media import PER_SLOT, SLOT, slots
+from hints_support import Rig
 
 from prestage._core import lib
 from prestage.ext.names import CancelWhat, SetFlag, SetOp
@@ -174,34 +175,26 @@ def test_what_is_appended_is_followed_too() -> None:
     assert rig.warm_slots() == [5, 50]
 
 
-def test_a_range_is_found_wherever_it_is_read() -> None:
-    """Of ranges of any size, at any place: regions of several sizes."""
-    rig = Rig(config={"max_set_ranges": 10})
-    rig.add_volume(2, 1 << 40)
+LARGE = 1 << 31
+INSIDE = (1000, 2040, 2047, 2048, 2055, 8192, 100_000, 8192 + LARGE - 2)
+OUTSIDE = (999, 1001, 2039, 2056, 8191, 8192 + LARGE - 1)
+
+
+@pytest.mark.parametrize("block", [*INSIDE, *OUTSIDE])
+def test_a_range_of_any_size_is_found_wherever_it_is_read(block: int) -> None:
+    rig = Rig()
+    rig.add_volume(2, 2 << 40)
     rig.namespaces[0, 3] = 2
-    blocks = 1 << 31
+    firsts = (Range(1000, 1), Range(8192, LARGE - 1), Range(2040, 16))
+    last = Range(LARGE + 100_000, 1)
     rig.submit(
-        SetRecord(1, 3, (Range(1000, 1), Range(3000, 4)), flags=SetFlag.ORDERED),
-        SetRecord(2, 3, (Range(8192, blocks - 1), Range(0, 2)), flags=SetFlag.ORDERED),
-        SetRecord(3, 3, (Range(2040, 16), Range(4000, 4)), flags=SetFlag.ORDERED),
-    )
-    found = 0
-    for block in (1000, 2040, 2047, 2048, 2055, 8192, 100_000, 8192 + blocks - 2):
-        rig.touch(block * 512, 512, volume=2)
-        rig.submit(*(ordered(0, number=number) for number in (7,)))
-        found = rig.stats().follows
-    assert found == 3
-    for block in (999, 1001, 2039, 2056, 8191, 8192 + blocks - 1):
-        other = Rig(config={"max_set_ranges": 10})
-        other.add_volume(2, 1 << 40)
-        other.namespaces[0, 3] = 2
-        other.submit(
-            SetRecord(1, 3, (Range(1000, 1), Range(3000, 4)), flags=SetFlag.ORDERED),
-            SetRecord(2, 3, (Range(8192, blocks - 1), Range(0, 2)), flags=SetFlag.ORDERED),
-            SetRecord(3, 3, (Range(2040, 16), Range(4000, 4)), flags=SetFlag.ORDERED),
+        *(
+            SetRecord(number, 3, (first, last), flags=SetFlag.ORDERED)
+            for number, first in enumerate(firsts, 1)
         )
-        other.touch(block * 512, 512, volume=2)
-        assert other.stats().follows == 0, block
+    )
+    rig.touch(block * 512, 512, volume=2)
+    assert rig.stats().follows == (1 if block in INSIDE else 0)
 
 
 def test_a_read_over_the_edge_of_a_region_is_found_by_its_beginning() -> None:
@@ -229,11 +222,13 @@ def test_without_room_a_follower_just_ends() -> None:
 
 def test_one_tenant_has_a_bounded_number_of_jobs() -> None:
     rig = Rig(budget={"sets": 500, "set_ranges": 1000})
-    for number in range(1, 301):
-        first = Range(number, 1)
-        rig.submit(SetRecord(number, 1, (first, Range(1000, 1)), flags=SetFlag.ORDERED))
-    for number in range(1, 301):
-        rig.touch(number * 512, 512)
+    rig.add_volume(2, 1 << 30)
+    rig.namespaces[0, 3] = 2
+    for number in range(1, 151):
+        ranges = (Range(number * 2048, 1), Range(0, 1))
+        rig.submit(SetRecord(number, 3, ranges, flags=SetFlag.ORDERED))
+    for number in range(1, 151):
+        rig.touch(number << 20, 512, volume=2)
     assert rig.stats().follows == 128
     rig.touch(0, flags=READAHEAD, tenant=1)
     assert rig.stats().follows == 129

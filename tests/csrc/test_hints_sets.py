@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hints_support import BUDGET, CONFIG, MS, SECOND, Rig, slots
+from hints_media import MS, SECOND, slots
+from hints_support import BUDGET, CONFIG, Rig
 
 from prestage.ext.names import CancelWhat, Reason, SetFlag, SetOp
 from prestage.ext.records import (

@@ -114,7 +114,7 @@ def test_jobs_with_slack_go_in_order_of_arrival() -> None:
 def test_jobs_go_by_deadline_when_one_has_no_slack() -> None:
     sched, _ = trained()
     sched.job(64 * EXTENT, sched.now + SECOND)
-    tight = sched.job(64 * EXTENT, sched.now + 5 * MS)  # takes 2 ms
+    tight = sched.job(64 * EXTENT, sched.now + 4 * MS)  # takes 2 ms
     assert sched.next_job() == tight
 
 
@@ -258,11 +258,12 @@ def test_writes_are_few_while_somebody_reads() -> None:
         sched.push(WRITES)
     sched.push(DEMAND)
     most = 0
-    for _ in range(50):
+    for number in range(200):
         medium.start_all()
         most = max(most, sched.stats().in_flight[WRITES])
         medium.step()
-        sched.push(DEMAND)
+        if number % 10 == 0:
+            sched.push(DEMAND)
     assert 1 <= most <= 8
 
 

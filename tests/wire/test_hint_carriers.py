@@ -440,18 +440,20 @@ def adds_up(counts: dict[str, int]) -> bool:
 @pytest.mark.parametrize("ending", ["reset", "disconnect", "vanish"])
 def test_hints_outlive_a_controller_and_their_counts_add_up(site: Site, ending: str) -> None:
     rng = random.Random(SEED)
-    with site.pair(1) as watching, site.pair(1) as controller:
+    # A host of its own: what is kept for a far deadline is kept although the intent is withdrawn.
+    host = f"nqn.2026-11.io.prestage:{ending}"
+    with site.pair(1, hostnqn=host) as watching, site.pair(1, hostnqn=host) as controller:
         (queue,) = watching.io
         before = hinting.status(queue)
         (speaking,) = controller.io
         numbers = range(1, 41)
         for number in numbers:
-            slba = rng.randrange(2 * MIB // BLOCK, 58 * MIB // BLOCK - 4096)
+            slba = rng.randrange(16 * MIB // 4096 - 512)
             deadline_us = rng.choice((0, 1000, 100_000, 3_600_000_000))
             record = hints.intent(
-                number, [(slba, 4096)], deadline_us=deadline_us, priority=number % 4
+                number, [(slba, 512)], nsid=2, deadline_us=deadline_us, priority=number % 4
             )
-            hinting.submit(speaking, record, hints.set_(number, [(slba, 8)]))
+            hinting.submit(speaking, record, hints.set_(number, [(slba, 8)], nsid=2))
         if ending == "reset":
             controller.set_cc(nvme.CC_BASE)
             controller.wait_csts(1, 0)
