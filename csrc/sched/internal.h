@@ -146,7 +146,8 @@ struct ps_sched {
   uint64_t wanted_ns; /* when paced work is to start that has to wait; 0: none has */
   bool was_offered;   /* next_job has given a job, and nothing came of it yet */
   uint64_t offered_ns;
-  uint32_t turns; /* counts pieces of jobs, so that late ones have their turn */
+  const struct ps_sched_job *given; /* by the last next_job, while it is there */
+  uint32_t turns;                   /* counts pieces of jobs, so that late ones have their turn */
   struct ps_sched_stats stats;
   uint64_t now_ns; /* the latest that a caller said */
   struct ps_sched_item *buckets[PS_SCHED_BUCKETS];
@@ -205,7 +206,8 @@ bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns);
 bool jobs_must_go(struct ps_sched *sched, uint64_t now_ns);
 /* Whether a dated item must start now. */
 bool jobs_is_due(const struct ps_sched *sched, uint64_t now_ns, const struct ps_sched_item *item);
-/* Keeps the account of whether dated jobs are there. */
-void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns);
+/* Keeps the account of whether dated jobs are there; `taken`: bytes of the last one that may not be
+ * items yet. */
+void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns, uint64_t taken);
 
 #endif

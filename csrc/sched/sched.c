@@ -160,7 +160,7 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
     sched->paced_ops++;
     sched->paced_bytes += bytes;
   }
-  jobs_note_pending(sched, now_ns);
+  jobs_note_pending(sched, now_ns, 0);
   return item;
 }
 
