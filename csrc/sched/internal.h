@@ -32,8 +32,6 @@ struct tree {
 
 void tree_insert(struct tree *tree, struct ps_sched_node *node);
 void tree_remove(struct tree *tree, struct ps_sched_node *node);
-/* The node's weight has changed. */
-void tree_update(struct tree *tree, struct ps_sched_node *node);
 struct ps_sched_node *tree_first(const struct tree *tree);
 struct ps_sched_node *tree_next(const struct ps_sched_node *node);
 uint64_t tree_sum(const struct tree *tree);
@@ -89,8 +87,6 @@ void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *ite
 /* ... and has ended. */
 void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
                uint32_t bytes, uint32_t left_in_flight);
-/* Transfers still to come of what was started. */
-uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns);
 /* When nothing was alone in the medium for long: until when nothing should start while something is
  * under way; else 0. Reads that somebody waits for are asked for that less often. */
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_demand);

@@ -39,7 +39,7 @@ void ps_sched_promote(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_i
                       uint32_t sched_class, uint64_t deadline_ns) {
   assert(sched != NULL && item != NULL && sched_class < PS_SCHED_CLASSES);
   if (item->state != WAITING) return;
-  now_ns = sched_tick(sched, now_ns);
+  sched_tick(sched, now_ns);
   queue_remove(sched, item);
   item->sched_class = (uint8_t)sched_class;
   item->deadline_ns = deadline_ns;

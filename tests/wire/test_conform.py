@@ -9,7 +9,7 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pax.altered import ALTERATIONS, AlteredHost, Alteration
+from pax.altered import ALTERATIONS, Alteration, AlteredHost
 
 from prestage import testing
 from prestage.ext.conform import Host, Outcome, Report, Tenant, conform
