@@ -43,7 +43,6 @@ CONFIG: dict[str, Any] = {
 }
 SLOT = (64 << 10) // BLOCK
 Leave = Callable[[Controller], None]
-TARGET = []
 _ids = iter(range(1, 1 << 30))
 
 
@@ -59,7 +58,6 @@ def bare(site: Site, target: RunningTarget) -> RunningTarget:
 @pytest.fixture
 def stalled(site: Site, bare: RunningTarget) -> Iterator[RunningTarget]:
     """The target, with reads of the second namespace held."""
-    TARGET.insert(0, bare)
     until(lambda: _work(bare), lambda work: work == 0)
     with site.pair(1) as controller:
         _cool(controller.io[0])
@@ -179,11 +177,7 @@ def reset(controller: Controller) -> None:
 def shut_down(controller: Controller) -> None:
     """CC.SHN."""
     controller.set_cc(nvme.CC_BASE | 1 | 1 << 14)
-    try:
-        controller.wait_csts(12, 8)
-    except Exception:
-        print(TARGET[0].rpc("prestage_get_stats")["subsystems"])
-        raise
+    controller.wait_csts(12, 8)
 
 
 def within_a_batch(controller: Controller) -> None:
@@ -283,7 +277,7 @@ def fill_with_hints(queue: Queue, ledger: Ledger, nsid: int) -> list[int]:
         hints.retain([(0, 4096)], nsid=nsid),
     ]
     hinting.accepted(queue, *records)
-    numbers = []
+    numbers: list[int] = []
     gone = frozenset({"room", "namespace"})
     for flags in (0, hints.LATE_OK, hints.PREFIX, hints.LATE_OK):
         for deadline_us in (1_000_000, 30_000_000):
