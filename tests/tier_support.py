@@ -257,11 +257,20 @@ class Tier:
         self.run()
         return result
 
-    def keep(self, offset: int, length: int, until_ns: int, *, tenant: int = TENANT) -> int:
+    def keep(
+        self, offset: int, length: int, until_ns: int, *, tenant: int = TENANT, cookie: int = 0
+    ) -> int:
         """Return how many bytes ps_tier_keep kept."""
-        kept: int = lib.ps_tier_keep(self.tier, self.now_ns, 0, offset, length, tenant, until_ns)
+        kept: int = lib.ps_tier_keep(
+            self.tier, self.now_ns, 0, offset, length, tenant, cookie, until_ns
+        )
         self.check()
         return kept
+
+    def end_keeps(self, cookie: int) -> None:
+        """End the keeps that a cookie owns."""
+        lib.ps_tier_end_keeps(self.tier, self.now_ns, cookie)
+        self.check()
 
     def release(self, frame: int) -> None:
         """Let go of a pin or a fresh frame."""

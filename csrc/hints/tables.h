@@ -171,6 +171,8 @@ struct intent {
   uint8_t passes;
   bool has_job;    /* the scheduler holds it */
   bool lacks_room; /* why it is waiting */
+  bool in_session; /* of its session's list: pending, or with something left in the tier */
+  bool is_let_go;  /* CANCEL of all came after its end, and after that of all before it */
 };
 
 /* A speculative job: what follows in a set, or in a stream of reads. */
