@@ -255,8 +255,10 @@ void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame);
  * was aborted while waiting, or after it was woken). */
 void ps_tier_forget(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 
-/* Media work to start now, one at a time; false when there is none. */
-bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_action *action);
+/* Media work to start now, one at a time; false when there is none. Of fills only those that are at
+ * least as urgent as `least` (enum ps_tier_urgency), the most urgent first. */
+bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, uint32_t least,
+                         struct ps_tier_action *action);
 /* ... and its end: `error` is 0 or an errno. */
 void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error);
 /* Waiters to wake, one at a time; NULL when there is none. */

@@ -79,7 +79,7 @@ class Media(ABC):
 
     def _push_actions(self) -> None:
         action = ffi.new("struct ps_tier_action *")
-        while lib.ps_tier_next_action(self.tier, self.now_ns, action):
+        while lib.ps_tier_next_action(self.tier, self.now_ns, lib.PS_TIER_SPECULATIVE, action):
             is_read = action.op == _ACTION_READ
             values = {
                 "deadline_ns": action.deadline_ns,

@@ -284,10 +284,10 @@ class Tier:
 
     # ---- media ----
 
-    def next(self) -> Action | None:
-        """Return the next action, if any."""
+    def next(self, least: int = SPECULATIVE) -> Action | None:
+        """Return the next action, if any; of fills only those that are at least so urgent."""
         found = ffi.new("struct ps_tier_action *")
-        if not lib.ps_tier_next_action(self.tier, self.now_ns, found):
+        if not lib.ps_tier_next_action(self.tier, self.now_ns, least, found):
             self.check()
             return None
         self.check()
