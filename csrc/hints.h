@@ -79,6 +79,7 @@ struct ps_hints_result {
 /* What a Read says beside its range. */
 struct ps_hints_read {
   uint64_t offset, length; /* bytes of the volume */
+  uint64_t volume_bytes;   /* how many it has */
   uint64_t session;
   uint32_t volume;
   uint32_t deadline_us;

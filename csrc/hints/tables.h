@@ -178,9 +178,10 @@ struct intent {
 /* A speculative job: what follows in a set, or in a stream of reads. */
 struct follow {
   struct ps_sched_job job;
-  uint64_t offset, end; /* stream: bytes of the volume */
-  struct cursor walk;   /* set */
-  uint32_t set;         /* or NONE: a stream */
+  uint64_t offset, end;  /* stream: bytes of the volume */
+  uint64_t volume_bytes; /* stream */
+  struct cursor walk;    /* set */
+  uint32_t set;          /* or NONE: a stream */
   uint32_t hash_next;
   uint16_t tenant, volume;
   bool is_used;
