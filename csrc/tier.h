@@ -76,6 +76,7 @@ struct ps_tier_access {
   uint8_t urgency;  /* enum ps_tier_urgency */
   uint8_t priority; /* 0 urgent to 3 low */
   bool once;        /* read: do not keep (AF = 6) */
+  bool is_again; /* read: the same read was here before and did not wait; it is counted already */
 };
 
 enum ps_tier_op { PS_TIER_READ = 1, PS_TIER_WRITE = 2, PS_TIER_SYNC = 3 };

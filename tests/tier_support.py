@@ -50,6 +50,7 @@ def access(
     keep_until_ns: int = 0,
     priority: int = 0,
     once: bool = False,
+    is_again: bool = False,
 ) -> Any:
     """Return a struct ps_tier_access."""
     return ffi.new(
@@ -62,6 +63,7 @@ def access(
             "urgency": urgency,
             "priority": priority,
             "once": once,
+            "is_again": is_again,
         },
     )
 

@@ -17,7 +17,7 @@ static void meet_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant) {
   if (tier->frames[frame].keeper == tenant) tier_disown(tier, index);
 }
 
-/* `is_seen`: the read waited before, so what brought it in was for this read. */
+/* `is_seen`: the read was here before, so what brought it in was for this read, or counted then. */
 static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
                   const struct ps_tier_access *access, bool is_seen) {
   struct extent *extent = &tier->extents[index];
@@ -42,7 +42,7 @@ static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
 static int read_span(struct ps_tier *tier, const struct span *span,
                      const struct ps_tier_access *access, struct ps_tier_waiter *waiter,
                      uint32_t *frame) {
-  bool is_seen = waiter != NULL && (waiter->state & SEEN_MISS) != 0;
+  bool is_seen = access->is_again || (waiter != NULL && (waiter->state & SEEN_MISS) != 0);
   bool is_there = tier_need(tier, span, span->touched, access, waiter);
   uint32_t index = tier_find(tier, span->volume, span->number);
   if (!is_there) {
