@@ -23,7 +23,6 @@ from prestage.host_client.engine import (
     Event,
     Memory,
     Terminated,
-    Transfer,
 )
 from prestage.host_client.errors import (
     ConnectFailed,
