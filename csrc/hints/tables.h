@@ -171,14 +171,17 @@ struct intent {
   uint8_t passes;
   bool has_job;    /* the scheduler holds it */
   bool lacks_room; /* why it is waiting */
+  bool in_session; /* of its session's list: pending, or with something left in the tier */
+  bool is_let_go;  /* CANCEL of all came after its end, and after that of all before it */
 };
 
 /* A speculative job: what follows in a set, or in a stream of reads. */
 struct follow {
   struct ps_sched_job job;
-  uint64_t offset, end; /* stream: bytes of the volume */
-  struct cursor walk;   /* set */
-  uint32_t set;         /* or NONE: a stream */
+  uint64_t offset, end;  /* stream: bytes of the volume */
+  uint64_t volume_bytes; /* stream */
+  struct cursor walk;    /* set */
+  uint32_t set;          /* or NONE: a stream */
   uint32_t hash_next;
   uint16_t tenant, volume;
   bool is_used;

@@ -65,7 +65,7 @@ static void keep(struct ps_hints *hints, uint64_t now_ns, struct target *target,
     while (offset < end) {
       uint64_t next = hints_min(end, (offset & ~(slot - 1)) + slot);
       ps_tier_keep(hints->tier, now_ns, target->space.volume, offset, (uint32_t)(next - offset),
-                   tenant, until_ns);
+                   tenant, 0, until_ns);
       offset = next;
     }
   }

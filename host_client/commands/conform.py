@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from prestage.ext.conform import Check, Report, Result, Tenant, conform
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
     Subparsers,
     add_target,
@@ -26,7 +27,7 @@ given, events are asked for, and no data is written. Exit status: 1 when a MUST 
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    parser = command(subparsers, "conform", "test a target against the contract", _conform)
+    parser = command(subparsers, "conform", COMMANDS["conform"].purpose, _conform)
     parser.description = DESCRIPTION
     add_target(parser, may_write=False)
     parser.add_argument("--other-host-nqn", metavar="NQN", help="of the second host")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from prestage.ext.names import SetOp
 from prestage.ext.records import OutcomeAnswer, Range, Record
 from prestage.host_client import hint_records as make
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
     Body,
     Subparsers,
@@ -37,7 +38,7 @@ Make = Callable[[argparse.Namespace, list[Range]], list[Record]]
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommands."""
-    group = subparsers.add_parser("hint", help="tell a target what will be needed")
+    group = subparsers.add_parser("hint", help=COMMANDS["hint"].purpose)
     actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_set(actions)
     _add_sign(actions)

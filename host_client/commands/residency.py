@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from prestage.host_client import hint_records as make
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
     Subparsers,
     add_ranges,
@@ -20,8 +21,7 @@ from prestage.host_client.errors import InvalidRequest
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    words = "show how much of blocks, or of a set, is warm"
-    parser = command(subparsers, "residency", words, _residency)
+    parser = command(subparsers, "residency", COMMANDS["residency"].purpose, _residency)
     add_target(parser)
     add_ranges(parser, has_set=True)
 

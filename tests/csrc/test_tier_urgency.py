@@ -141,3 +141,12 @@ def test_a_partial_write_that_needs_a_fill_promotes_it() -> None:
     tier.put(frame, 100, b"w" * 100)
     assert (result, tier.publish(0, 512, frame)) == (0, WAIT)
     assert tier.promotions() == [(fill.ticket, DEMAND, NEVER)]
+
+
+def test_fills_that_can_wait_are_left_when_only_more_urgent_ones_are_asked_for() -> None:
+    tier = Tier(frames=16, dirty_limit=2, size=512 * SLOT)
+    tier.hydrate(0, urgency=SPECULATIVE)
+    tier.hydrate(SLOT, urgency=DATED, deadline_ns=tier.now_ns + SECOND)
+    assert tier.next(DEMAND) is None
+    tier.read(2 * SLOT, UNIT, waiter())
+    assert [tier.next(least).offset // SLOT for least in (DEMAND, DATED, SPECULATIVE)] == [2, 1, 0]

@@ -56,8 +56,8 @@ def prestage(capsys: pytest.CaptureFixture[str]) -> Prestage:
     def run(*words: object) -> int:
         parser = argparse.ArgumentParser()
         subparsers = parser.add_subparsers(required=True)
-        for module in COMMANDS:
-            module.add(subparsers)
+        for command in COMMANDS.values():
+            command.load().add(subparsers)
         args = parser.parse_args([str(word) for word in words])
         code: int = args.run(args)
         return code
