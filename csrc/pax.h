@@ -57,13 +57,15 @@ enum pax_set_op {
 
 /* Flags of a SET record. */
 enum pax_set_flag {
-  PAX_SET_FLAG_ORDERED = 1, /* the ranges are read in this order: a read of one predicts those after it */
+  /* the ranges are read in this order: a read of one predicts those after it */
+  PAX_SET_FLAG_ORDERED = 1,
 };
 
 /* Flags of an INTENT record. */
 enum pax_intent_flag {
   PAX_INTENT_FLAG_LATE_OK = 1, /* what misses the deadline is still wanted */
-  PAX_INTENT_FLAG_PREFIX = 2, /* when not all can be ready in time, the first part that can is wanted */
+  /* when not all can be ready in time, the first part that can is wanted */
+  PAX_INTENT_FLAG_PREFIX = 2,
 };
 
 /* What a CANCEL record withdraws. */
@@ -81,7 +83,8 @@ enum pax_state {
   PAX_STATE_MET = 2, /* all that was admitted was warm at the deadline or before */
   PAX_STATE_LATE = 3, /* all that was admitted became warm after the deadline */
   PAX_STATE_DROPPED = 4, /* given up: over budget, cannot make it, or its media read failed */
-  PAX_STATE_CANCELLED = 5, /* withdrawn by CANCEL, by a new intent of the same id, or with its namespace */
+  /* withdrawn by CANCEL, by a new intent of the same id, or with its namespace */
+  PAX_STATE_CANCELLED = 5,
 };
 
 /* What admission said of an intent. */
@@ -130,7 +133,8 @@ enum pax_fault {
   PAX_FAULT_SIZE = 3, /* the batch's size, or its header's */
   PAX_FAULT_CHECKSUM = 4, /* the CRC32C does not match */
   PAX_FAULT_COUNT = 5, /* more or fewer records than the header says */
-  PAX_FAULT_RECORD_SIZE = 6, /* a record's size does not fit its type, or reaches beyond the batch */
+  /* a record's size does not fit its type, or reaches beyond the batch */
+  PAX_FAULT_RECORD_SIZE = 6,
   PAX_FAULT_FIELD = 7, /* a field has a value that its record does not allow */
 };
 
@@ -429,203 +433,25 @@ struct pax_event {
 };
 /* cffi: end */
 
-_Static_assert(sizeof(struct pax_batch) == 32, "pax_batch");
-_Static_assert(offsetof(struct pax_batch, magic) == 0, "magic");
-_Static_assert(offsetof(struct pax_batch, major) == 4, "major");
-_Static_assert(offsetof(struct pax_batch, minor) == 5, "minor");
-_Static_assert(offsetof(struct pax_batch, header_size) == 6, "header_size");
-_Static_assert(offsetof(struct pax_batch, size) == 8, "size");
-_Static_assert(offsetof(struct pax_batch, crc32c) == 12, "crc32c");
-_Static_assert(offsetof(struct pax_batch, writer) == 16, "writer");
-_Static_assert(offsetof(struct pax_batch, sequence) == 24, "sequence");
-_Static_assert(offsetof(struct pax_batch, record_count) == 28, "record_count");
-_Static_assert(sizeof(struct pax_record) == 8, "pax_record");
-_Static_assert(offsetof(struct pax_record, type) == 0, "type");
-_Static_assert(offsetof(struct pax_record, size) == 2, "size");
-_Static_assert(offsetof(struct pax_record, tag) == 4, "tag");
-_Static_assert(sizeof(struct pax_range) == 16, "pax_range");
-_Static_assert(offsetof(struct pax_range, slba) == 0, "slba");
-_Static_assert(offsetof(struct pax_range, nlb) == 8, "nlb");
-_Static_assert(sizeof(struct pax_set) == 32, "pax_set");
-_Static_assert(offsetof(struct pax_set, type) == 0, "type");
-_Static_assert(offsetof(struct pax_set, size) == 2, "size");
-_Static_assert(offsetof(struct pax_set, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_set, set_id) == 8, "set_id");
-_Static_assert(offsetof(struct pax_set, op) == 16, "op");
-_Static_assert(offsetof(struct pax_set, flags) == 17, "flags");
-_Static_assert(offsetof(struct pax_set, range_count) == 18, "range_count");
-_Static_assert(offsetof(struct pax_set, nsid) == 20, "nsid");
-_Static_assert(offsetof(struct pax_set, ttl_ms) == 24, "ttl_ms");
-_Static_assert(sizeof(struct pax_signature) == 48, "pax_signature");
-_Static_assert(offsetof(struct pax_signature, type) == 0, "type");
-_Static_assert(offsetof(struct pax_signature, size) == 2, "size");
-_Static_assert(offsetof(struct pax_signature, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_signature, slba) == 8, "slba");
-_Static_assert(offsetof(struct pax_signature, nlb) == 16, "nlb");
-_Static_assert(offsetof(struct pax_signature, nsid) == 20, "nsid");
-_Static_assert(offsetof(struct pax_signature, bits) == 24, "bits");
-_Static_assert(offsetof(struct pax_signature, family) == 26, "family");
-_Static_assert(offsetof(struct pax_signature, ttl_ms) == 28, "ttl_ms");
-_Static_assert(offsetof(struct pax_signature, vector) == 32, "vector");
-_Static_assert(sizeof(struct pax_intent) == 48, "pax_intent");
-_Static_assert(offsetof(struct pax_intent, type) == 0, "type");
-_Static_assert(offsetof(struct pax_intent, size) == 2, "size");
-_Static_assert(offsetof(struct pax_intent, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_intent, intent_id) == 8, "intent_id");
-_Static_assert(offsetof(struct pax_intent, session) == 16, "session");
-_Static_assert(offsetof(struct pax_intent, set_id) == 24, "set_id");
-_Static_assert(offsetof(struct pax_intent, deadline_us) == 32, "deadline_us");
-_Static_assert(offsetof(struct pax_intent, nsid) == 36, "nsid");
-_Static_assert(offsetof(struct pax_intent, range_count) == 40, "range_count");
-_Static_assert(offsetof(struct pax_intent, priority) == 42, "priority");
-_Static_assert(offsetof(struct pax_intent, confidence) == 43, "confidence");
-_Static_assert(offsetof(struct pax_intent, flags) == 44, "flags");
-_Static_assert(sizeof(struct pax_retain) == 32, "pax_retain");
-_Static_assert(offsetof(struct pax_retain, type) == 0, "type");
-_Static_assert(offsetof(struct pax_retain, size) == 2, "size");
-_Static_assert(offsetof(struct pax_retain, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_retain, set_id) == 8, "set_id");
-_Static_assert(offsetof(struct pax_retain, duration_ms) == 16, "duration_ms");
-_Static_assert(offsetof(struct pax_retain, nsid) == 20, "nsid");
-_Static_assert(offsetof(struct pax_retain, range_count) == 24, "range_count");
-_Static_assert(sizeof(struct pax_cancel) == 24, "pax_cancel");
-_Static_assert(offsetof(struct pax_cancel, type) == 0, "type");
-_Static_assert(offsetof(struct pax_cancel, size) == 2, "size");
-_Static_assert(offsetof(struct pax_cancel, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_cancel, id) == 8, "id");
-_Static_assert(offsetof(struct pax_cancel, what) == 16, "what");
-_Static_assert(sizeof(struct pax_residency) == 24, "pax_residency");
-_Static_assert(offsetof(struct pax_residency, type) == 0, "type");
-_Static_assert(offsetof(struct pax_residency, size) == 2, "size");
-_Static_assert(offsetof(struct pax_residency, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_residency, set_id) == 8, "set_id");
-_Static_assert(offsetof(struct pax_residency, nsid) == 16, "nsid");
-_Static_assert(offsetof(struct pax_residency, range_count) == 20, "range_count");
-_Static_assert(sizeof(struct pax_outcome) == 16, "pax_outcome");
-_Static_assert(offsetof(struct pax_outcome, type) == 0, "type");
-_Static_assert(offsetof(struct pax_outcome, size) == 2, "size");
-_Static_assert(offsetof(struct pax_outcome, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_outcome, intent_id) == 8, "intent_id");
-_Static_assert(sizeof(struct pax_answer) == 64, "pax_answer");
-_Static_assert(offsetof(struct pax_answer, magic) == 0, "magic");
-_Static_assert(offsetof(struct pax_answer, major) == 4, "major");
-_Static_assert(offsetof(struct pax_answer, minor) == 5, "minor");
-_Static_assert(offsetof(struct pax_answer, header_size) == 6, "header_size");
-_Static_assert(offsetof(struct pax_answer, size) == 8, "size");
-_Static_assert(offsetof(struct pax_answer, crc32c) == 12, "crc32c");
-_Static_assert(offsetof(struct pax_answer, writer) == 16, "writer");
-_Static_assert(offsetof(struct pax_answer, sequence) == 24, "sequence");
-_Static_assert(offsetof(struct pax_answer, state) == 28, "state");
-_Static_assert(offsetof(struct pax_answer, flags) == 29, "flags");
-_Static_assert(offsetof(struct pax_answer, fault) == 30, "fault");
-_Static_assert(offsetof(struct pax_answer, fault_offset) == 32, "fault_offset");
-_Static_assert(offsetof(struct pax_answer, accepted) == 36, "accepted");
-_Static_assert(offsetof(struct pax_answer, dropped) == 38, "dropped");
-_Static_assert(offsetof(struct pax_answer, unknown) == 40, "unknown");
-_Static_assert(offsetof(struct pax_answer, answer_count) == 42, "answer_count");
-_Static_assert(offsetof(struct pax_answer, dropped_tag) == 44, "dropped_tag");
-_Static_assert(offsetof(struct pax_answer, dropped_reason) == 48, "dropped_reason");
-_Static_assert(sizeof(struct pax_residency_answer) == 40, "pax_residency_answer");
-_Static_assert(offsetof(struct pax_residency_answer, type) == 0, "type");
-_Static_assert(offsetof(struct pax_residency_answer, size) == 2, "size");
-_Static_assert(offsetof(struct pax_residency_answer, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_residency_answer, total_bytes) == 8, "total_bytes");
-_Static_assert(offsetof(struct pax_residency_answer, warm_bytes) == 16, "warm_bytes");
-_Static_assert(offsetof(struct pax_residency_answer, coming_bytes) == 24, "coming_bytes");
-_Static_assert(offsetof(struct pax_residency_answer, ready_us) == 32, "ready_us");
-_Static_assert(offsetof(struct pax_residency_answer, reason) == 36, "reason");
-_Static_assert(sizeof(struct pax_outcome_answer) == 56, "pax_outcome_answer");
-_Static_assert(offsetof(struct pax_outcome_answer, type) == 0, "type");
-_Static_assert(offsetof(struct pax_outcome_answer, size) == 2, "size");
-_Static_assert(offsetof(struct pax_outcome_answer, tag) == 4, "tag");
-_Static_assert(offsetof(struct pax_outcome_answer, intent_id) == 8, "intent_id");
-_Static_assert(offsetof(struct pax_outcome_answer, total_bytes) == 16, "total_bytes");
-_Static_assert(offsetof(struct pax_outcome_answer, admitted_bytes) == 24, "admitted_bytes");
-_Static_assert(offsetof(struct pax_outcome_answer, warm_bytes) == 32, "warm_bytes");
-_Static_assert(offsetof(struct pax_outcome_answer, predicted_us) == 40, "predicted_us");
-_Static_assert(offsetof(struct pax_outcome_answer, ready_us) == 44, "ready_us");
-_Static_assert(offsetof(struct pax_outcome_answer, state) == 48, "state");
-_Static_assert(offsetof(struct pax_outcome_answer, verdict) == 49, "verdict");
-_Static_assert(offsetof(struct pax_outcome_answer, reason) == 50, "reason");
-_Static_assert(offsetof(struct pax_outcome_answer, flags) == 51, "flags");
-_Static_assert(sizeof(struct pax_capability) == 128, "pax_capability");
-_Static_assert(offsetof(struct pax_capability, magic) == 0, "magic");
-_Static_assert(offsetof(struct pax_capability, major) == 4, "major");
-_Static_assert(offsetof(struct pax_capability, minor) == 5, "minor");
-_Static_assert(offsetof(struct pax_capability, size) == 6, "size");
-_Static_assert(offsetof(struct pax_capability, carriers) == 8, "carriers");
-_Static_assert(offsetof(struct pax_capability, max_batch_bytes) == 12, "max_batch_bytes");
-_Static_assert(offsetof(struct pax_capability, record_types) == 16, "record_types");
-_Static_assert(offsetof(struct pax_capability, query_types) == 20, "query_types");
-_Static_assert(offsetof(struct pax_capability, extension_nsid) == 24, "extension_nsid");
-_Static_assert(offsetof(struct pax_capability, granularity_bytes) == 28, "granularity_bytes");
-_Static_assert(offsetof(struct pax_capability, max_set_ranges) == 32, "max_set_ranges");
-_Static_assert(offsetof(struct pax_capability, max_query_bytes) == 40, "max_query_bytes");
-_Static_assert(offsetof(struct pax_capability, max_ttl_ms) == 48, "max_ttl_ms");
-_Static_assert(offsetof(struct pax_capability, mailboxes) == 52, "mailboxes");
-_Static_assert(offsetof(struct pax_capability, status_log) == 54, "status_log");
-_Static_assert(offsetof(struct pax_capability, event_log) == 55, "event_log");
-_Static_assert(offsetof(struct pax_capability, feature) == 56, "feature");
-_Static_assert(offsetof(struct pax_capability, uuid_index) == 57, "uuid_index");
-_Static_assert(offsetof(struct pax_capability, submit_opcode) == 58, "submit_opcode");
-_Static_assert(offsetof(struct pax_capability, query_opcode) == 59, "query_opcode");
-_Static_assert(offsetof(struct pax_capability, dated_read_opcode) == 60, "dated_read_opcode");
-_Static_assert(sizeof(struct pax_budget) == 16, "pax_budget");
-_Static_assert(offsetof(struct pax_budget, limit) == 0, "limit");
-_Static_assert(offsetof(struct pax_budget, used) == 8, "used");
-_Static_assert(sizeof(struct pax_counts) == 56, "pax_counts");
-_Static_assert(offsetof(struct pax_counts, arrived) == 0, "arrived");
-_Static_assert(offsetof(struct pax_counts, pending) == 8, "pending");
-_Static_assert(offsetof(struct pax_counts, met) == 16, "met");
-_Static_assert(offsetof(struct pax_counts, met_warm) == 24, "met_warm");
-_Static_assert(offsetof(struct pax_counts, late) == 32, "late");
-_Static_assert(offsetof(struct pax_counts, dropped) == 40, "dropped");
-_Static_assert(offsetof(struct pax_counts, cancelled) == 48, "cancelled");
-_Static_assert(sizeof(struct pax_refusal) == 24, "pax_refusal");
-_Static_assert(offsetof(struct pax_refusal, writer) == 0, "writer");
-_Static_assert(offsetof(struct pax_refusal, sequence) == 8, "sequence");
-_Static_assert(offsetof(struct pax_refusal, fault_offset) == 12, "fault_offset");
-_Static_assert(offsetof(struct pax_refusal, fault) == 16, "fault");
-_Static_assert(offsetof(struct pax_refusal, mailbox) == 18, "mailbox");
-_Static_assert(sizeof(struct pax_status) == 1600, "pax_status");
-_Static_assert(offsetof(struct pax_status, capability) == 0, "capability");
-_Static_assert(offsetof(struct pax_status, sets) == 128, "sets");
-_Static_assert(offsetof(struct pax_status, set_ranges) == 144, "set_ranges");
-_Static_assert(offsetof(struct pax_status, signatures) == 160, "signatures");
-_Static_assert(offsetof(struct pax_status, intents) == 176, "intents");
-_Static_assert(offsetof(struct pax_status, intent_bytes) == 192, "intent_bytes");
-_Static_assert(offsetof(struct pax_status, tier_bytes) == 208, "tier_bytes");
-_Static_assert(offsetof(struct pax_status, records_per_s) == 224, "records_per_s");
-_Static_assert(offsetof(struct pax_status, batches) == 240, "batches");
-_Static_assert(offsetof(struct pax_status, refused) == 248, "refused");
-_Static_assert(offsetof(struct pax_status, records) == 256, "records");
-_Static_assert(offsetof(struct pax_status, unknown) == 264, "unknown");
-_Static_assert(offsetof(struct pax_status, dropped) == 272, "dropped");
-_Static_assert(offsetof(struct pax_status, read_hints) == 336, "read_hints");
-_Static_assert(offsetof(struct pax_status, dataset_sets) == 344, "dataset_sets");
-_Static_assert(offsetof(struct pax_status, timely_hits) == 352, "timely_hits");
-_Static_assert(offsetof(struct pax_status, late_hits) == 360, "late_hits");
-_Static_assert(offsetof(struct pax_status, wasted_bytes) == 368, "wasted_bytes");
-_Static_assert(offsetof(struct pax_status, hydrated_bytes) == 376, "hydrated_bytes");
-_Static_assert(offsetof(struct pax_status, event_count) == 384, "event_count");
-_Static_assert(offsetof(struct pax_status, events_lost) == 392, "events_lost");
-_Static_assert(offsetof(struct pax_status, intent_counts) == 400, "intent_counts");
-_Static_assert(offsetof(struct pax_status, read_counts) == 624, "read_counts");
-_Static_assert(offsetof(struct pax_status, refusals) == 848, "refusals");
-_Static_assert(sizeof(struct pax_events) == 32, "pax_events");
-_Static_assert(offsetof(struct pax_events, magic) == 0, "magic");
-_Static_assert(offsetof(struct pax_events, major) == 4, "major");
-_Static_assert(offsetof(struct pax_events, minor) == 5, "minor");
-_Static_assert(offsetof(struct pax_events, header_size) == 6, "header_size");
-_Static_assert(offsetof(struct pax_events, event_count) == 8, "event_count");
-_Static_assert(offsetof(struct pax_events, lost) == 12, "lost");
-_Static_assert(sizeof(struct pax_event) == 32, "pax_event");
-_Static_assert(offsetof(struct pax_event, intent_id) == 0, "intent_id");
-_Static_assert(offsetof(struct pax_event, session) == 8, "session");
-_Static_assert(offsetof(struct pax_event, ready_us) == 16, "ready_us");
-_Static_assert(offsetof(struct pax_event, state) == 20, "state");
-_Static_assert(offsetof(struct pax_event, reason) == 21, "reason");
-_Static_assert(offsetof(struct pax_event, priority) == 22, "priority");
-_Static_assert(offsetof(struct pax_event, flags) == 23, "flags");
+_Static_assert(sizeof(struct pax_batch) == 32, "batch");
+_Static_assert(sizeof(struct pax_record) == 8, "record");
+_Static_assert(sizeof(struct pax_range) == 16, "range");
+_Static_assert(sizeof(struct pax_set) == 32, "set");
+_Static_assert(sizeof(struct pax_signature) == 48, "signature");
+_Static_assert(sizeof(struct pax_intent) == 48, "intent");
+_Static_assert(sizeof(struct pax_retain) == 32, "retain");
+_Static_assert(sizeof(struct pax_cancel) == 24, "cancel");
+_Static_assert(sizeof(struct pax_residency) == 24, "residency");
+_Static_assert(sizeof(struct pax_outcome) == 16, "outcome");
+_Static_assert(sizeof(struct pax_answer) == 64, "answer");
+_Static_assert(sizeof(struct pax_residency_answer) == 40, "residency_answer");
+_Static_assert(sizeof(struct pax_outcome_answer) == 56, "outcome_answer");
+_Static_assert(sizeof(struct pax_capability) == 128, "capability");
+_Static_assert(sizeof(struct pax_budget) == 16, "budget");
+_Static_assert(sizeof(struct pax_counts) == 56, "counts");
+_Static_assert(sizeof(struct pax_refusal) == 24, "refusal");
+_Static_assert(sizeof(struct pax_status) == 1600, "status");
+_Static_assert(sizeof(struct pax_events) == 32, "events");
+_Static_assert(sizeof(struct pax_event) == 32, "event");
 
 #endif

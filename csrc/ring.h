@@ -23,9 +23,9 @@ enum ps_fact_kind {
   PS_FACT_SET = 4,     /* id = set, aux = ranges that follow, flags = bits set_flag,
                           value = op << 32 | ttl_ms */
   PS_FACT_RANGE = 5, /* of the SET, INTENT or RETAIN before it: id, offset, length, aux = number */
-  PS_FACT_SIGNATURE = 6, /* offset, length, value, id = vector, aux = bits << 16 | family */
-  PS_FACT_INTENT = 7, /* id, session, value = deadline_us, aux = ranges that follow, other = set */
-  PS_FACT_RETAIN = 8, /* other = set, value = duration_ms, aux = ranges that follow */
+  PS_FACT_SIGNATURE = 6, /* offset, length, id and value = vector, aux = bits << 16 | family */
+  PS_FACT_INTENT = 7, /* id, session, value = deadline_us, aux = ranges that follow, offset = set */
+  PS_FACT_RETAIN = 8, /* offset = set, value = duration_ms, aux = ranges that follow */
   PS_FACT_CANCEL = 9, /* id, aux = enum cancel_what */
   PS_FACT_OUTCOME = 10, /* id, session, value = ready_us, aux = state */
   PS_FACT_UNMAPPED = 11 /* the volume is gone */

@@ -9,10 +9,13 @@
  *    It holds no frame. When the scheduler wants some of it done it says so (ps_sched_next_job);
  *    the caller makes items of a piece of it.
  *
- * The order: demand reads before anything else while dated work has slack; dated items and jobs
- * by latest start (deadline - estimated service), earliest first, and before demand once slack is
- * gone; writes within a bound; speculation only from what is left over. Nothing waits longer than
- * its bound. The window of operations under way follows the medium's own latency.
+ * The order: demand reads before anything else while dated work has slack. Writes, dated items by
+ * latest start (deadline - estimated service) and dated jobs follow, one small piece whenever the
+ * medium has no transfer to do; what would be late else goes before demand. Dated jobs are worked
+ * on steadily, in the order of their arrival while all have slack, else by deadline; the ones that
+ * cannot be in time any more have the last turn among them. Speculation only from what is left
+ * over. An undated read or a write waits no longer than its bound. The window of operations under
+ * way follows the medium's own latency.
  */
 #ifndef PRESTAGE_SCHEDULER_H
 #define PRESTAGE_SCHEDULER_H
@@ -107,6 +110,7 @@ struct ps_sched_stats {
 
 struct ps_sched;
 
+/* NULL when there is no memory, or a window or bound of 0. */
 struct ps_sched *ps_sched_new(const struct ps_sched_config *config);
 void ps_sched_free(struct ps_sched *sched);
 /* `item` is the caller's and stays until it was popped and ended. A sync waits for nothing here:
@@ -128,13 +132,15 @@ void ps_sched_update_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sche
 void ps_sched_remove_job(struct ps_sched *sched, struct ps_sched_job *job);
 /* The job of which a piece (up to merge_bytes) should be started now, or NULL. Ask when pop said
  * NULL, push the items made of it, ask pop again. The caller makes job->bytes smaller and calls
- * ps_sched_update_job, or removes the job; else the same job comes again. */
+ * ps_sched_update_job, or removes the job. When it can do neither, it does nothing: the same job
+ * comes again when something has ended, or a little later. */
 struct ps_sched_job *ps_sched_next_job(struct ps_sched *sched, uint64_t now_ns);
 /* When pop or next_job may have something although nothing ends; UINT64_MAX: never. */
 uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns);
 
-/* Admission: what would become of a dated job of `bytes` that came now. Changes nothing. */
-void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t bytes,
+/* Admission: what would become of a dated job of `size_bytes` that came now. `bytes_in_time` leaves
+ * out what would make those late that were admitted with later deadlines. Changes nothing. */
+void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t size_bytes,
                        uint64_t deadline_ns, uint32_t priority, struct ps_sched_forecast *forecast);
 
 uint32_t ps_sched_waiting(const struct ps_sched *sched);

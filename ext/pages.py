@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from . import layout
@@ -131,6 +131,15 @@ class EventLog:
     lost: int = 0
 
 
+def _plain(value: Any) -> Any:
+    """Return a value as dictionaries and lists of integers."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
 def encode_capability(capability: Capability) -> bytes:
     """Return the 128 bytes of a capability. BadRecord: a value does not fit its field."""
     return packer("capability").pack(_capability_values(capability))
@@ -138,7 +147,8 @@ def encode_capability(capability: Capability) -> bytes:
 
 def _capability_values(capability: Capability) -> dict[str, Any]:
     fixed = {"magic": Magic.CAPABILITY, "major": layout.MAJOR, "size": layout.CAPABILITY.size}
-    return asdict(capability) | fixed
+    values: dict[str, Any] = _plain(capability)
+    return values | fixed
 
 
 def decode_capability(data: bytes | bytearray | memoryview) -> Capability:
@@ -173,9 +183,9 @@ def _capability(values: dict[str, Any]) -> Capability:
 def encode_status(status: Status) -> bytes:
     """Return the 4096 bytes of a status page. BadRecord: a value does not fit its field."""
     missing = layout.REFUSALS - len(status.refusals)
-    values = asdict(status) | {
+    values = _plain(status) | {
         "capability": _capability_values(status.capability),
-        "refusals": [asdict(each) for each in status.refusals] + [{}] * missing,
+        "refusals": [_plain(each) for each in status.refusals] + [{}] * missing,
     }
     return packer("status").pack(values).ljust(layout.PAGE_BYTES, b"\0")
 
@@ -213,7 +223,7 @@ def encode_events(log: EventLog) -> bytes:
         "event_count": len(log.events),
         "lost": log.lost,
     }
-    parts = [packer("event").pack(asdict(each)) for each in log.events]
+    parts = [packer("event").pack(_plain(each)) for each in log.events]
     data = packer("events").pack(head) + b"".join(parts)
     assert len(data) <= layout.PAGE_BYTES, "more events than a page takes"
     return data.ljust(layout.PAGE_BYTES, b"\0")

@@ -191,7 +191,6 @@ class Connection:
         data: Any = None,
         read_bytes: int = 0,
         admin: bool = False,
-        repeat: bool = False,
     ) -> Completion:
         """As `command`, of the 64 bytes of a submission queue entry (fabrics commands too)."""
         if data is not None and read_bytes:
@@ -203,7 +202,7 @@ class Connection:
             await self.wait_connected()
             answer = await self._link.execute_admin(entry, place, is_read=bool(read_bytes))
         else:
-            answer = await self._link.execute(entry, place, is_read=bool(read_bytes), repeat=repeat)
+            answer = await self._link.execute(entry, place, is_read=bool(read_bytes))
         if not read_bytes:
             return answer
         return Completion(

@@ -14,7 +14,7 @@ from typing import Any
 from prestage.host_client import nvme
 from prestage.host_client.address import parse_url
 from prestage.host_client.connection import Connection
-from prestage.host_client.errors import InvalidRequest, NvmeError, ProtocolError
+from prestage.host_client.errors import ConnectionLost, InvalidRequest, NvmeError, ProtocolError
 from prestage.host_client.nvme import Completion, Namespace
 from prestage.host_client.options import Options
 from prestage.host_client.read_hint import (
@@ -27,13 +27,6 @@ from prestage.host_client.read_hint import (
 from prestage.host_client.split import Extent, all_of, as_bytes, extent_of, pieces
 from prestage.host_client.status import COMPARE_FAILURE, INVALID_FIELD, INVALID_OPCODE
 
-REPEATABLE = frozenset((nvme.Io.READ, nvme.Io.COMPARE, nvme.Io.VERIFY))
-"""I/O opcodes that are sent again when the connection is lost under them.
-
-Not Write and its kin: what was lost with the connection may still be carried out, after newer data
-was written. Not Flush: a target that was started again knows nothing of what it is to flush.
-"""
-
 
 class Controller(Connection):
     """A connection to a subsystem; `connect` makes one.
@@ -44,6 +37,10 @@ class Controller(Connection):
     All requests raise `InvalidRequest` (nothing was sent), `NvmeError` (the controller said no),
     `ConnectionLost`, `ProtocolError`, `RequestTimeout`, `DigestError`. While the controller is away
     they wait for it.
+
+    When the connection is lost under them, reads and compares are sent again. Writes and their kin
+    are not: what was lost may still be carried out, after newer data was written. Nor is Flush: a
+    target that was started again knows nothing of what it is to flush.
     """
 
     # ---- reads and writes ----
@@ -91,7 +88,7 @@ class Controller(Connection):
                 plain = partial(
                     nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
                 )
-                await self._move(plain, namespace, extent, view, is_read=True)
+                await self._move(plain, namespace, extent, view, repeat=True, is_read=True)
         return into
 
     async def _dated_read(
@@ -108,7 +105,12 @@ class Controller(Connection):
             return False
         entry = partial(dated_entry, opcode, namespace.nsid, hint=hint, control=control)
         try:
-            await self._move(entry, namespace, extent, view, is_read=True)
+            await self._move(entry, namespace, extent, view, repeat=False, is_read=True)
+        except ProtocolError:
+            raise
+        except ConnectionLost:
+            # The opcode may mean something else to whoever is there next.
+            return False
         except NvmeError as error:
             # A plain Read says the same of the data; only the hint is lost.
             if error.sct << 8 | error.sc not in (INVALID_OPCODE, INVALID_FIELD):
@@ -135,7 +137,7 @@ class Controller(Connection):
         entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
         with as_bytes(data, "data") as view:
             extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
-            await self._move(entry, namespace, extent, view)
+            await self._move(entry, namespace, extent, view, repeat=False)
 
     async def compare(
         self, nsid: int, data: Any, offset: int | None = None, *, slba: int | None = None
@@ -146,7 +148,7 @@ class Controller(Connection):
         try:
             with as_bytes(data, "data") as view:
                 extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
-                await self._move(entry, namespace, extent, view)
+                await self._move(entry, namespace, extent, view, repeat=True)
         except NvmeError as error:
             if error.sct << 8 | error.sc == COMPARE_FAILURE:
                 return False
@@ -160,23 +162,26 @@ class Controller(Connection):
         extent: Extent,
         view: memoryview,
         *,
+        repeat: bool,
         is_read: bool = False,
     ) -> None:
         """Move `view` by as many commands as it takes; `entry` makes one of SLBA and NLB."""
         most = self._link.max_transfer_bytes
+        how = {"repeat": repeat, "is_read": is_read}
         if len(view) <= most:
-            await self._transfer(entry(extent.slba, extent.nlb), view[:], is_read=is_read)
+            await self._transfer(entry(extent.slba, extent.nlb), view[:], **how)
             return
         await all_of(
             [
-                self._transfer(entry(one.slba, one.nlb), view[place], is_read=is_read)
+                self._transfer(entry(one.slba, one.nlb), view[place], **how)
                 for one, place in pieces(extent, namespace.block_bytes, most)
             ]
         )
 
-    async def _transfer(self, entry: bytes, view: memoryview, *, is_read: bool) -> None:
+    async def _transfer(
+        self, entry: bytes, view: memoryview, *, repeat: bool, is_read: bool
+    ) -> None:
         """Carry out a command that moves exactly the bytes of `view`, and release it."""
-        repeat = is_read or entry[0] in REPEATABLE
         # The view ends here, or whoever keeps our exception would keep the caller's buffer.
         with view:
             answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)

@@ -72,15 +72,22 @@ class Hints:
         """Records that were not sent, for want of PAX."""
         self._raises = when_missing == "raise"
         self._batches = Batches(self.carrier)
+        self._has_mailboxes = False
 
     async def open(self) -> Self:
         """Look at what the target offers; `async with` does it."""
         with hint_errors(self.carrier.where):
             await self.carrier.open()
-            self.capability = await self.carrier.capability()
-        if self.capability is not None:
-            self._batches.set_mailboxes(self.capability.mailboxes)
+        await self._look()
         return self
+
+    async def _look(self) -> None:
+        """See what the target offers now: after a reconnect it may be another one."""
+        with hint_errors(self.carrier.where):
+            self.capability = await self.carrier.capability()
+        if self.capability is not None and not self._has_mailboxes:
+            self._batches.set_mailboxes(self.capability.mailboxes)
+            self._has_mailboxes = True
 
     async def close(self) -> None:
         """Give the carrier back; `async with` does it. What was said stays said."""
@@ -124,7 +131,7 @@ class Hints:
     ) -> Report:
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise InvalidHint(f"found an array {pairs.shape}", "ranges", "an array [count, 2]")
-        if not self._is_there(1):
+        if not await self._is_there(1):
             return Report()
         batches = self._batches
         with hint_errors(self.carrier.where):
@@ -185,7 +192,7 @@ class Hints:
     async def _sign_many(
         self, slba: Integers, nlb: Any, vectors: Any, *, nsid: int, family: int, ttl: Seconds | None
     ) -> Report:
-        if not self._is_there(slba.size):
+        if not await self._is_there(slba.size):
             return Report()
         batches = self._batches
         with hint_errors(self.carrier.where):
@@ -245,7 +252,7 @@ class Hints:
     async def intend_many(self, intents: Iterable[Intent]) -> list[OutcomeAnswer]:
         """As `intend`, of many records at a time; answers in their order."""
         records = list(intents)
-        if not self._is_there(len(records)):
+        if not await self._is_there(len(records)):
             return [OutcomeAnswer(one.intent_id, tag=one.tag) for one in records]
         return await self._outcome_answers(records)
 
@@ -283,7 +290,7 @@ class Hints:
         Raises `HintError` when the target has no answer: no such namespace or set.
         """
         record = make.residency_record(ranges, set_id=set_id, nsid=nsid)
-        if not self._is_there(1):
+        if not await self._is_there(1):
             return ResidencyAnswer()
         (found,) = await self._ask([record])
         answer = _typed(found, ResidencyAnswer, self.carrier.where)
@@ -299,7 +306,7 @@ class Hints:
     async def outcomes(self, intent_ids: Iterable[int]) -> list[OutcomeAnswer]:
         """As `outcome`, of many intents at a time."""
         records = [Outcome(one) for one in intent_ids]
-        if not self._is_there(len(records)):
+        if not await self._is_there(len(records)):
             return [OutcomeAnswer(one.intent_id) for one in records]
         return await self._outcome_answers(records)
 
@@ -341,7 +348,7 @@ class Hints:
     async def submit(self, records: Iterable[Record]) -> Report:
         """Send any records of `prestage.ext.records`, as many a page as fit, in order."""
         every = list(records)
-        if not self._is_there(len(every)):
+        if not await self._is_there(len(every)):
             return Report()
         asks = any(isinstance(one, ASKING) for one in every)
         return await self._batches.send_all(self._batches.encode(every), asks=asks)
@@ -357,8 +364,9 @@ class Hints:
         answers = await self._ask(list(records))
         return [_typed(one, OutcomeAnswer, self.carrier.where) for one in answers]
 
-    def _is_there(self, records: int) -> bool:
+    async def _is_there(self, records: int) -> bool:
         """Whether the target takes hints; else count them, or raise `NotSupported`."""
+        await self._look()
         if self.capability is not None:
             return True
         if self._raises:

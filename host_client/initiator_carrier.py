@@ -9,7 +9,13 @@ from prestage.ext.names import Carrier, Fault, Query
 from prestage.ext.pages import Capability
 from prestage.host_client import nvme
 from prestage.host_client.controller import Controller
-from prestage.host_client.errors import BatchRefused, NotSupported, NvmeError
+from prestage.host_client.errors import (
+    BatchRefused,
+    ConnectionLost,
+    NotSupported,
+    NvmeError,
+    ProtocolError,
+)
 from prestage.host_client.hint_carrier import NO_MAILBOX, Taken
 from prestage.host_client.nvme import Completion
 from prestage.host_client.status import INVALID_FIELD
@@ -73,18 +79,26 @@ class InitiatorCarrier:
         return await self._query(Query.STATUS, 0, layout.PAGE_STATUS)
 
     async def _query(self, query: int, mailbox: int, page: int) -> bytes:
-        capability = await self._required()
-        if not self._has_opcodes(capability):
-            return await self._page(capability, None, page)
-        entry = nvme.entry(
-            capability.query_opcode,
-            await self._namespace(capability),
-            cdw10=query,
-            cdw11=mailbox,
-        )
-        answer = await self.controller.raw(entry, read_bytes=layout.PAGE_BYTES, repeat=True)
-        self._require(answer, "query")
-        return answer.data
+        """Read a page, from whoever is there when the connection is lost meanwhile."""
+        while True:
+            capability = await self._required()
+            if not self._has_opcodes(capability):
+                return await self._page(capability, None, page)
+            nsid = await self._namespace(capability)
+            try:
+                answer = await self.controller.command(
+                    capability.query_opcode,
+                    nsid=nsid,
+                    cdw10=query,
+                    cdw11=mailbox,
+                    read_bytes=layout.PAGE_BYTES,
+                )
+            except ProtocolError:
+                raise
+            except ConnectionLost:
+                continue
+            self._require(answer, "query")
+            return answer.data
 
     async def events(self, *, clear: bool) -> bytes:
         """Return the warm-event log; reading it clears it and lets the next event be told."""

@@ -179,8 +179,11 @@ class Link:
     # ---- slots ----
 
     def _take(self) -> Queue | None:
-        """Return the I/O queue with the most room, with a slot reserved; None: none has any."""
-        if self._association is None or self._waiters:
+        """Return the I/O queue with the most room, with a slot reserved; None: none has any.
+
+        Nobody is overtaken by that: while somebody waits, no queue has room.
+        """
+        if self._association is None:
             return None
         best = max(self._association.io, key=_room, default=None)
         if best is None or best.room < 1:
@@ -244,7 +247,7 @@ class Link:
             except BaseException:
                 self._serve()  # The slot is still free.
                 raise
-            transfer = _transfer(queue, memory, is_read=is_read)
+            transfer = transfer_of(queue, memory, is_read=is_read)
             try:
                 return await queue.execute(entry, transfer, memory, is_read=is_read)
             except ProtocolError:
@@ -256,11 +259,15 @@ class Link:
     async def execute_admin(
         self, entry: bytes, data: Any = None, *, is_read: bool = False
     ) -> nvme.Completion:
-        """Carry out an admin command once, on the association of now; raises as `execute`."""
+        """Carry out an admin command once, on the association of now; raises as `execute`.
+
+        An Asynchronous Event Request may take as long as it likes.
+        """
         queue = self.association.admin
         memory = None if data is None else Memory(data, writable=is_read)
-        transfer = _transfer(queue, memory, is_read=is_read)
-        return await queue.execute(entry, transfer, memory, is_read=is_read)
+        transfer = transfer_of(queue, memory, is_read=is_read)
+        endless = entry[0] == nvme.Admin.ASYNC_EVENT_REQUEST
+        return await queue.execute(entry, transfer, memory, is_read=is_read, endless=endless)
 
     async def admin_read(self, entry: bytes, size_bytes: int) -> bytes:
         """Carry out an admin command that only returns data, again when the connection is lost."""
@@ -292,7 +299,8 @@ def _room(queue: Queue) -> int:
     return queue.room if queue.lost is None else 0
 
 
-def _transfer(queue: Queue, memory: Memory | None, *, is_read: bool) -> Transfer:
+def transfer_of(queue: Queue, memory: Memory | None, *, is_read: bool) -> Transfer:
+    """Return how the data of a command travels on a queue."""
     if memory is None:
         return Transfer.NONE
     if is_read:

@@ -57,10 +57,8 @@ FACT_FIELDS: Final = (
 
 
 def _dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:
-    names, formats, offsets = zip(*fields, strict=True)
-    return np.dtype(
-        {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}  # type: ignore[call-overload,unused-ignore]
-    )
+    names, formats, offsets = (list(column) for column in zip(*fields, strict=True))
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
 
 HEADER: Final = _dtype(HEADER_FIELDS, HEADER_BYTES)
@@ -91,6 +89,7 @@ class FactFlag(IntFlag):
     ONCE = 4
     SEQUENTIAL = 8
     DATED = 16
+    ATTRIBUTES = 32
 
 
 class RingError(TargetError):

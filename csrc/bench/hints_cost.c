@@ -194,11 +194,13 @@ static void submit(struct cost *cost, uint32_t tenant, uint8_t *page, uint32_t s
 }
 
 static uint64_t resident_bytes(void) {
-  unsigned long pages = 0;
+  char line[128];
   FILE *file = fopen("/proc/self/statm", "r");
-  expect(file != NULL && fscanf(file, "%*s %lu", &pages) == 1, "no /proc/self/statm");
+  expect(file != NULL && fgets(line, sizeof line, file) != NULL, "no /proc/self/statm");
   fclose(file);
-  return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+  const char *second = strchr(line, ' ');
+  expect(second != NULL, "no second number in /proc/self/statm");
+  return strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void measure(struct cost *cost, const char *what, adder add, uint64_t count,

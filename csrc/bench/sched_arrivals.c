@@ -11,7 +11,7 @@
 #define MIB (1024u * 1024u)
 #define GUESS_BYTES MIB
 
-/* The first one is what the policy was made with; the others were only judged with. */
+/* The policy was made with all but the last two. */
 static const struct mix mixes[] = {
     {"mixed", 2e9, 80, 200, 0.25, 0.05, 0.2, 0.05, 4 * KIB, 128 * KIB, 256 * KIB, 16 * MIB,
      5 * MS_NS, 2 * SECOND_NS, 1},
@@ -29,6 +29,12 @@ static const struct mix mixes[] = {
      10 * MS_NS, 2 * SECOND_NS, 1},
     {"fast", 6e9, 70, 110, 0.25, 0.05, 0.2, 0.05, 4 * KIB, 128 * KIB, 256 * KIB, 32 * MIB,
      5 * MS_NS, 2 * SECOND_NS, 1},
+    /* Small jobs and many dated reads, due soon. */
+    {"small", 2e9, 80, 200, 0.25, 0.05, 0.2, 0.4, 4 * KIB, 128 * KIB, 64 * KIB, MIB, 2 * MS_NS,
+     50 * MS_NS, 1},
+    /* A disk behind a network. */
+    {"remote", 1e9, 400, 800, 0.35, 0.1, 0.2, 0.05, 4 * KIB, 128 * KIB, 256 * KIB, 8 * MIB,
+     20 * MS_NS, 5 * SECOND_NS, 1},
 };
 
 const struct mix *mix_named(const char *name) {
@@ -87,8 +93,9 @@ static struct arrival make_one(const struct mix *mix, enum kind kind, uint64_t *
 static void append(struct arrivals *arrivals, uint32_t *room, const struct arrival *arrival) {
   if (arrivals->count == *room) {
     *room = *room == 0 ? 4096 : 2 * *room;
-    arrivals->all = realloc(arrivals->all, *room * sizeof *arrivals->all);
-    if (arrivals->all == NULL) abort();
+    struct arrival *more = realloc(arrivals->all, *room * sizeof *more);
+    if (more == NULL) abort();
+    arrivals->all = more;
   }
   arrivals->all[arrivals->count++] = *arrival;
 }

@@ -5,19 +5,16 @@
 #include "media.h"
 #include "sched_sim.h"
 
-#define OPS_AT_ONCE 1024
-
 struct op *sim_op(struct sim *sim, uint32_t arrival, uint64_t offset, uint32_t length) {
   static const uint8_t classes[KINDS] = {PS_SCHED_DEMAND, PS_SCHED_WRITE, PS_SCHED_DATED,
                                          PS_SCHED_DATED, PS_SCHED_SPECULATIVE};
   assert(sim != NULL && arrival < sim->arrivals->count);
-  if (sim->free_ops == NULL) {
-    struct op *more = calloc(OPS_AT_ONCE, sizeof *more);
-    if (more == NULL) abort();
-    for (uint32_t i = 0; i < OPS_AT_ONCE; i++) sim_op_free(sim, &more[i]);
-  }
   struct op *op = sim->free_ops;
-  sim->free_ops = op->next;
+  if (op != NULL)
+    sim->free_ops = op->next;
+  else
+    op = malloc(sizeof *op);
+  if (op == NULL) abort();
   enum kind kind = sim->arrivals->all[arrival].kind;
   uint32_t code = kind == WRITE ? PS_MEDIA_WRITE : PS_MEDIA_PREFETCH;
   if (kind == DEMAND || kind == DATED_READ) code = PS_MEDIA_READ;
@@ -49,16 +46,20 @@ static void note_end(struct sim *sim, const struct op *op, uint64_t length) {
   if (outcome->left_bytes == 0) outcome->ended_ns = sim->now_ns;
 }
 
+static struct op *op_of(struct ps_sched_item *item) {
+  return item == NULL ? NULL : (struct op *)((char *)item - offsetof(struct op, item));
+}
+
 static void start(struct sim *sim) {
-  struct op *op = NULL;
-  while ((op = sim->policy->next(sim->state, sim)) != NULL) {
-    op->flash.length = 0;
-    for (struct ps_sched_item *item = &op->item; item != NULL; item = item->merged) {
-      op->flash.length += item->length;
-      note_start(sim, (struct op *)((char *)item - offsetof(struct op, item)));
+  struct op *first = NULL;
+  while ((first = sim->policy->next(sim->state, sim)) != NULL) {
+    first->flash.length = 0;
+    for (struct op *op = first; op != NULL; op = op_of(op->item.merged)) {
+      first->flash.length += op->item.length;
+      note_start(sim, op);
     }
     sim->in_flight++;
-    ps_flash_submit(sim->flash, sim->now_ns, &op->flash);
+    ps_flash_submit(sim->flash, sim->now_ns, &first->flash);
   }
 }
 
@@ -69,17 +70,15 @@ static void reap(struct sim *sim) {
     assert(sim->in_flight > 0);
     sim->in_flight--;
     sim->policy->ended(sim->state, sim, op);
-    struct ps_sched_item *next = NULL;
-    for (struct ps_sched_item *item = &op->item; item != NULL; item = next) {
-      struct op *each = (struct op *)((char *)item - offsetof(struct op, item));
-      next = item->merged;
-      note_end(sim, each, item->length);
-      sim_op_free(sim, each);
+    while (op != NULL) {
+      struct op *next = op_of(op->item.merged);
+      note_end(sim, op, op->item.length);
+      sim_op_free(sim, op);
+      op = next;
     }
   }
 }
 
-/* The plain policies are spared speculation, for which they have no place. */
 static bool is_there(const struct sim *sim, const struct arrival *arrival) {
   if (arrival->kind == GUESS && sim->policy != &policy_deadline) return false;
   return sim->with_dated || arrival->kind == DEMAND || arrival->kind == WRITE;
@@ -132,4 +131,9 @@ void sim_run(struct sim *sim, uint64_t seed) {
   }
   sim->policy->destroy(sim->state);
   ps_flash_free(sim->flash);
+  while (sim->free_ops != NULL) {
+    struct op *op = sim->free_ops;
+    sim->free_ops = op->next;
+    free(op);
+  }
 }

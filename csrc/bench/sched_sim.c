@@ -53,5 +53,9 @@ int main(int argc, char **argv) {
          policy->name, load, (unsigned long long)seed);
   report(&sim, &alone, oracle, WARM_UP_NS);
   printf("}\n");
+  free(sim.outcomes);
+  free(alone.outcomes);
+  free(arrivals.all);
+  free(oracle);
   return 0;
 }

@@ -194,8 +194,8 @@ uint8_t hints_apply_intent(struct ps_hints *hints, uint64_t now_ns,
   return reason;
 }
 
-/* One that has the id of a pending intent is counted only: it is not looked at, and so it does not
- * replace the other. */
+/* One that has the id of a pending intent does not replace it, for it is not looked at: it ends as
+ * it comes, and is not remembered. */
 void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                         const uint8_t *bytes) {
   assert(hints != NULL && scope != NULL && bytes != NULL);
@@ -203,9 +203,17 @@ void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps
   memcpy(&record, bytes, sizeof record);
   uint32_t index = hints_find_intent(hints, scope->tenant, record.intent_id);
   if (index != NONE && hints_intent(hints, index)->state == PAX_STATE_PENDING) {
-    struct pax_counts *counts = &hints_tenant(hints, scope->tenant)->intent_counts[record.priority];
-    counts->arrived++;
-    counts->dropped++;
+    struct tenant *tenant = hints_tenant(hints, scope->tenant);
+    struct intent passing = {.id = record.intent_id,
+                             .session = record.session,
+                             .tenant = scope->tenant,
+                             .state = PAX_STATE_DROPPED,
+                             .reason = PAX_REASON_RATE,
+                             .priority = record.priority,
+                             .confidence = record.confidence};
+    tenant->intent_counts[record.priority].arrived++;
+    tenant->intent_counts[record.priority].dropped++;
+    hints_tell_end(hints, now_ns, &passing);
     return;
   }
   index = hints_new_intent(hints, now_ns, scope->tenant, &record);

@@ -95,7 +95,8 @@ static uint8_t apply(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
     if (record->op == PAX_SET_OP_EXTEND) {
       struct ps_hints_namespace own;
       old = hints_use_set(hints, now_ns, scope, record->set_id, &own, &reason);
-      bool is_same = old == NONE ? reason == PAX_REASON_SET : own.volume == space.volume;
+      bool is_same =
+          old == NONE ? reason == PAX_REASON_SET : hints_set(hints, old)->nsid == record->nsid;
       if (!is_same) return PAX_REASON_NAMESPACE;
     }
     reason = old != NONE ? extend(hints, now_ns, old, record, ranges)

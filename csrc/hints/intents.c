@@ -181,7 +181,8 @@ static void count_end(struct pax_counts *counts, const struct intent *intent) {
   }
 }
 
-static void tell(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent) {
+void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent) {
+  assert(hints != NULL && intent != NULL);
   hints_note_event(hints, intent);
   struct ps_fact fact = {.time_ns = now_ns,
                          .session = intent->session,
@@ -203,7 +204,8 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
   assert(intent->state == PAX_STATE_PENDING && state > PAX_STATE_PENDING);
   if (intent->set != NONE) unbind(hints, index);
   struct tenant *tenant = hints_tenant(hints, intent->tenant);
-  uint64_t us = (now_ns - intent->arrived_ns) / 1000;
+  /* Reactors look at the clock each for themselves: one may be behind another. */
+  uint64_t us = now_ns > intent->arrived_ns ? (now_ns - intent->arrived_ns) / 1000 : 0;
   intent->ended_us = (uint32_t)hints_min(us, PAX_READY_NEVER - 1);
   intent->state = state;
   intent->reason = reason;
@@ -213,7 +215,7 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
   fifo_append(hints, &tenant->ended, index);
   hints_share_add(&hints->ended_share, intent->tenant);
   count_end(&tenant->intent_counts[intent->priority], intent);
-  tell(hints, now_ns, intent);
+  hints_tell_end(hints, now_ns, intent);
 }
 
 static void cancel(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {

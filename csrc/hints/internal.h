@@ -66,6 +66,15 @@ void hints_region_remove(struct ps_hints *hints, const struct set *set, uint32_t
 uint32_t hints_region_find(const struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
                            uint32_t volume, uint64_t offset);
 
+/* The bucket of the first region by which a range is found. */
+const uint32_t *hints_region_bucket(const struct ps_hints *hints, uint16_t tenant,
+                                    const struct ps_hints_namespace *space, uint64_t slba,
+                                    uint32_t nlb);
+
+/* ---- prefetch.c ---- */
+void hints_prefetch(const struct ps_hints *hints, const struct ps_hints_scope *scope,
+                    const uint8_t *bytes);
+
 /* ---- sets.c ---- */
 uint32_t hints_find_set(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant, uint64_t id);
 bool hints_is_stale(const struct ps_hints *hints, const struct set *set, uint64_t now_ns);
@@ -93,9 +102,12 @@ bool hints_find_space(const struct ps_hints *hints, const struct ps_hints_scope 
 void hints_append_all(struct ps_hints *hints, uint32_t set, const uint8_t *ranges, uint32_t count);
 
 /* ---- signatures.c ---- */
+uint64_t hints_signature_hash(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
+                              uint64_t slba);
 uint8_t hints_apply_signature(struct ps_hints *hints, uint64_t now_ns,
                               const struct ps_hints_scope *scope, const uint8_t *record);
-void hints_drop_signature(struct ps_hints *hints, uint32_t index);
+/* Drops it when it has lived its time. */
+bool hints_expire_signature(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
 
 /* ---- sweep.c ---- */
 void hints_sweep_soon(struct sweep *sweep, uint64_t when_ns);
@@ -118,6 +130,8 @@ uint32_t hints_new_intent(struct ps_hints *hints, uint64_t now_ns, uint16_t tena
 void hints_bind_intent(struct ps_hints *hints, uint32_t index, uint32_t set, uint32_t volume);
 void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_t state,
                       uint8_t reason);
+/* The tenant's log and the ring hear of an end. */
+void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent);
 uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
                            const struct ps_hints_scope *scope, const uint8_t *record);
 void hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume);

@@ -3,7 +3,8 @@
 
 #include "internal.h"
 
-/* Zeros that take memory only where they are written; NULL when there is no address space. */
+/* Zeros that take memory only where they are written; NULL when there is no address space. Large
+ * pages are asked for, because look-ups go all over a table; without them all is the same. */
 void *hints_map(struct ps_hints *hints, uint64_t items, size_t size) {
   assert(hints != NULL && size > 0 && hints->map_count < MAPS);
   if (items == 0 || items > (UINT64_C(1) << 46) / size) return NULL;
@@ -11,6 +12,7 @@ void *hints_map(struct ps_hints *hints, uint64_t items, size_t size) {
   void *start =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return NULL;
+  (void)madvise(start, bytes, MADV_HUGEPAGE);
   hints->maps[hints->map_count].start = start;
   hints->maps[hints->map_count++].size = bytes;
   return start;

@@ -18,6 +18,15 @@ static uint32_t bucket_of(const struct ps_hints *hints, uint16_t tenant, uint32_
   return (uint32_t)hints_hash(hints, who, region) & hints->region_mask;
 }
 
+const uint32_t *hints_region_bucket(const struct ps_hints *hints, uint16_t tenant,
+                                    const struct ps_hints_namespace *space, uint64_t slba,
+                                    uint32_t nlb) {
+  assert(hints != NULL && space != NULL);
+  uint32_t level = level_of((uint64_t)nlb << space->block_shift);
+  uint64_t region = slba << space->block_shift >> (LEVEL_SHIFT + level * LEVEL_STEP);
+  return &hints->regions[bucket_of(hints, tenant, space->volume, level, region)];
+}
+
 static struct node *node_of(const struct ps_hints *hints, uint32_t index) {
   return hints_item(&hints->nodes, index);
 }

@@ -1,8 +1,9 @@
 /* Signatures by tenant, volume and first block. They are for the model: kept, and replaced. */
 #include "internal.h"
 
-static uint64_t hash_of(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
-                        uint64_t slba) {
+uint64_t hints_signature_hash(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
+                              uint64_t slba) {
+  assert(hints != NULL);
   return hints_hash(hints, (uint64_t)tenant << 16 | volume, slba);
 }
 
@@ -10,11 +11,12 @@ static struct signature *signature_at(const struct ps_hints *hints, uint32_t ind
   return hints_item(&hints->signatures, index);
 }
 
-void hints_drop_signature(struct ps_hints *hints, uint32_t index) {
+static void drop(struct ps_hints *hints, uint32_t index) {
   struct signature *signature = signature_at(hints, index);
   assert(signature->bits != 0);
   struct tenant *tenant = hints_tenant(hints, signature->tenant);
-  uint64_t hash = hash_of(hints, signature->tenant, signature->volume, signature->slba);
+  uint64_t hash =
+      hints_signature_hash(hints, signature->tenant, signature->volume, signature->slba);
   hints_table_remove(&hints->signatures_by_slba, hash, index);
   if (signature->epoch == tenant->epoch) tenant->signatures--;
   hints->live_signatures--;
@@ -23,7 +25,7 @@ void hints_drop_signature(struct ps_hints *hints, uint32_t index) {
 
 static uint32_t find(const struct ps_hints *hints, uint16_t tenant, uint16_t volume,
                      uint64_t slba) {
-  uint64_t hash = hash_of(hints, tenant, volume, slba);
+  uint64_t hash = hints_signature_hash(hints, tenant, volume, slba);
   uint32_t index = hints_table_first(&hints->signatures_by_slba, hash);
   while (index != NONE) {
     const struct signature *signature = signature_at(hints, index);
@@ -45,26 +47,47 @@ static bool make_room(struct ps_hints *hints, uint64_t now_ns, const struct tena
   return false;
 }
 
-static void keep(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
-                 const struct pax_signature *record, uint16_t volume) {
+static bool is_stale(const struct ps_hints *hints, uint64_t now_ns,
+                     const struct signature *signature) {
+  return signature->expires_ns <= now_ns ||
+         signature->epoch != hints_tenant(hints, signature->tenant)->epoch ||
+         signature->volume_epoch != hints->volumes[signature->volume].epoch;
+}
+
+bool hints_expire_signature(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+  if (!is_stale(hints, now_ns, signature_at(hints, index))) return false;
+  drop(hints, index);
+  return true;
+}
+
+/* A fresh one for this place; NONE: over budget. */
+static uint32_t add(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant, uint16_t volume,
+                    uint64_t slba) {
+  struct tenant *who = hints_tenant(hints, tenant);
+  if (!make_room(hints, now_ns, who)) return NONE;
   uint32_t index = hints_take(&hints->signatures);
   assert(index != NONE);
-  struct tenant *tenant = hints_tenant(hints, scope->tenant);
   struct signature *signature = signature_at(hints, index);
-  *signature = (struct signature){.slba = record->slba,
-                                  .expires_ns = hints_expiry(hints, now_ns, record->ttl_ms),
-                                  .nlb = record->nlb,
-                                  .epoch = tenant->epoch,
+  *signature = (struct signature){.slba = slba,
+                                  .epoch = who->epoch,
                                   .volume_epoch = hints->volumes[volume].epoch,
-                                  .tenant = scope->tenant,
-                                  .volume = volume,
-                                  .bits = record->bits,
-                                  .family = record->family};
-  memcpy(signature->vector, record->vector, sizeof signature->vector);
-  hints_table_add(&hints->signatures_by_slba, hash_of(hints, scope->tenant, volume, record->slba),
+                                  .tenant = tenant,
+                                  .volume = volume};
+  hints_table_add(&hints->signatures_by_slba, hints_signature_hash(hints, tenant, volume, slba),
                   index);
-  tenant->signatures++;
+  who->signatures++;
   hints->live_signatures++;
+  return index;
+}
+
+static void keep(struct ps_hints *hints, uint64_t now_ns, const struct pax_signature *record,
+                 uint32_t index) {
+  struct signature *signature = signature_at(hints, index);
+  signature->expires_ns = hints_expiry(hints, now_ns, record->ttl_ms);
+  signature->nlb = record->nlb;
+  signature->bits = record->bits;
+  signature->family = record->family;
+  memcpy(signature->vector, record->vector, sizeof signature->vector);
   hints_sweep_soon(&hints->signature_sweep, signature->expires_ns);
 }
 
@@ -94,10 +117,11 @@ uint8_t hints_apply_signature(struct ps_hints *hints, uint64_t now_ns,
     return PAX_REASON_NAMESPACE;
   }
   uint16_t volume = (uint16_t)space.volume;
-  uint32_t old = find(hints, scope->tenant, volume, record.slba);
-  if (old != NONE) hints_drop_signature(hints, old);
-  if (!make_room(hints, now_ns, hints_tenant(hints, scope->tenant))) return PAX_REASON_BUDGET;
-  keep(hints, now_ns, scope, &record, volume);
+  uint32_t index = find(hints, scope->tenant, volume, record.slba);
+  if (index != NONE && hints_expire_signature(hints, now_ns, index)) index = NONE;
+  if (index == NONE) index = add(hints, now_ns, scope->tenant, volume, record.slba);
+  if (index == NONE) return PAX_REASON_BUDGET;
+  keep(hints, now_ns, &record, index);
   tell(hints, now_ns, scope, &record, &space);
   return PAX_REASON_NONE;
 }

@@ -97,6 +97,7 @@ static void take(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
   uint32_t at = header.header_size;
   outcome->result->unknown = 0;
+  hints_prefetch(hints, scope, bytes);
   for (uint32_t i = 0; i < header.record_count; i++) {
     struct pax_record record;
     memcpy(&record, bytes + at, sizeof record);

@@ -35,12 +35,7 @@ static uint32_t look_at_set(struct ps_hints *hints, uint64_t now_ns, uint32_t in
 static uint32_t look_at_signature(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   const struct signature *signature = hints_item(&hints->signatures, index);
   if (signature->bits == 0) return 1;
-  if (signature->expires_ns <= now_ns ||
-      signature->epoch != hints_tenant(hints, signature->tenant)->epoch ||
-      signature->volume_epoch != hints->volumes[signature->volume].epoch) {
-    hints_drop_signature(hints, index);
-    return 1;
-  }
+  if (hints_expire_signature(hints, now_ns, index)) return 1;
   struct sweep *sweep = &hints->signature_sweep;
   sweep->earliest_ns = hints_min(sweep->earliest_ns, signature->expires_ns);
   return 1;

@@ -37,7 +37,7 @@ bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uin
 }
 
 static void turn_second(struct tenant *tenant, uint64_t second) {
-  if (second == tenant->second) return;
+  if (second <= tenant->second) return;
   tenant->last_records = second == tenant->second + 1 ? tenant->second_records : 0;
   tenant->second_records = 0;
   tenant->second = second;

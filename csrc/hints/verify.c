@@ -138,8 +138,7 @@ static int check_counts(const struct tenant *tenant) {
     if (is_intent) pending += counts->pending;
   }
   if (pending != tenant->intents) return BAD_COUNTS;
-  /* What was counted only, because its id was in use, has no event. */
-  if (tenant->event_count > ended || tenant->log_count > EVENTS) return BAD_EVENTS;
+  if (tenant->event_count != ended || tenant->log_count > EVENTS) return BAD_EVENTS;
   return tenant->events_lost <= tenant->event_count ? GOOD : BAD_EVENTS;
 }
 

@@ -135,7 +135,7 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   core_unlock(core);
   ps_media_close(volume->media, abandon);
   if (abandon) abandon_ops(reactor, volume);
-  ps_sched_free(volume->sched);
+  struct ps_sched *sched = volume->sched;
   core_lock(core);
   volume->media = NULL;
   volume->sched = NULL;
@@ -149,6 +149,7 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   }
   volume->is_open = false;
   core_unlock(core);
+  ps_sched_free(sched);
 }
 
 /* The task that runs waits for nothing any more. */

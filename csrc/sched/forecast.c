@@ -82,14 +82,14 @@ static double ready_in(const struct ps_sched *sched, uint64_t now_ns, double byt
   double own_time_ns = deadline_in_ns - (double)jobs_tight_ns(sched);
   /* Until the tightest one is ready, all that are due before it go by deadline. */
   if (jobs_are_tight(sched, now_ns) &&
-      now_ns + deadline_in_ns < (double)tree_tightest(&sched->jobs)) {
+      (double)now_ns + deadline_in_ns < (double)tree_tightest(&sched->jobs)) {
     double slack_ns = own_time_ns - time_for(sched, bytes);
     return fmin(time_by_deadline(sched, before + bytes, slack_ns), fmax(soonest, own_time_ns));
   }
   return fmax(soonest, fmin(time_in_turn(sched, all + bytes), own_time_ns));
 }
 
-void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t bytes,
+void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t size_bytes,
                        uint64_t deadline_ns, uint32_t priority,
                        struct ps_sched_forecast *forecast) {
   assert(sched != NULL && forecast != NULL && priority < PS_SCHED_PRIORITIES);
@@ -97,11 +97,12 @@ void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t b
   double latency_ns = sched->meter.latency_ns;
   double deadline_in_ns = deadline_ns > now_ns ? (double)(deadline_ns - now_ns) : 0;
   double before = (double)(tree_sum(&sched->dated) + tree_sum_until(&sched->jobs, deadline_ns));
-  double ready_ns = ready_in(sched, now_ns, (double)bytes, before, deadline_in_ns) + latency_ns;
+  double ready_ns =
+      ready_in(sched, now_ns, (double)size_bytes, before, deadline_in_ns) + latency_ns;
   forecast->ready_ns = now_ns + (uint64_t)ready_ns;
   /* It must not make those late that are due after it, either. */
   double left_ns = deadline_in_ns - latency_ns - time_for(sched, before);
   double others_ns = (double)(tree_slack_after(&sched->jobs, deadline_ns) - (int64_t)now_ns);
   double fit = fmax(fmin(left_ns, others_ns), 0) / time_for(sched, 1);
-  forecast->bytes_in_time = fit < (double)bytes ? (uint64_t)fit : bytes;
+  forecast->bytes_in_time = fit < (double)size_bytes ? (uint64_t)fit : size_bytes;
 }

@@ -19,13 +19,15 @@ uint32_t gate_quantum(const struct ps_sched *sched) {
   return (uint32_t)fmin(fmax(bytes, LEAST_QUANTUM), most);
 }
 
+/* One place in the window is kept for a demand read. */
+static bool has_place(const struct ps_sched *sched) {
+  return sched->paced_ops == 0 || sched->paced_ops + 1 < meter_window(&sched->meter);
+}
+
 static bool has_room(const struct ps_sched *sched) {
   const struct meter *meter = &sched->meter;
   double most = meter->bandwidth * meter->latency_ns * IN_FLIGHT / 1e9;
-  uint32_t window = meter_window(meter);
-  /* One place is kept for a demand read. */
-  if (sched->paced_ops > 0 && sched->paced_ops + 1 >= window) return false;
-  return (double)sched->paced_bytes < most + 2.0 * gate_quantum(sched);
+  return has_place(sched) && (double)sched->paced_bytes < most + 2.0 * gate_quantum(sched);
 }
 
 static uint64_t minus(uint64_t time_ns, double ns) {
@@ -50,6 +52,7 @@ bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate)
 
 bool gate_ask(struct ps_sched *sched, uint64_t now_ns, enum gate gate) {
   uint64_t time_ns = gate_time(sched, now_ns, gate);
+  if (!has_place(sched)) sched->meter.was_full = true;
   if (time_ns > now_ns) {
     sched->wanted_ns = time_ns < UINT64_MAX ? time_ns : 0;
     return false;

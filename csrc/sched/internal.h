@@ -49,28 +49,34 @@ void tree_set_cost(struct tree *tree, double ns_per_byte);
 
 /* ---- what the medium is found to do (meter.c) ---- */
 
+struct regression {
+  double count; /* points */
+  double mean_x, mean_y, var_x, var_y, cov_xy;
+};
+
 struct meter {
   double bandwidth;  /* bytes per second */
   double latency_ns; /* of a read, without waiting and transfer: the mean ... */
   double spread_ns;  /* ... and the mean deviation from it */
-  double alone;      /* reads that the two are known from; fades with time */
   uint64_t alone_ns; /* when something was last started alone */
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
   /* Since the last look at what reads say. */
   uint32_t samples;
-  double excess_ns; /* sum of their times, without their own transfers */
-  double drift_ns;  /* sum of the corrections of free_ns */
-  uint64_t drift_from;
-  bool was_full;  /* the window held something back */
-  double time_ns; /* of a read, lately */
-  /* Regression of the time of a read on the time its transfer was expected to take. */
-  double count, mean_x, mean_y, var_x, cov_xy, var_y;
+  double excess_ns;                 /* sum of their times, without their own transfers */
+  double drift_ns;                  /* sum of the corrections of free_ns */
+  uint64_t looked_ns, looked_bytes; /* at that look */
+  bool was_full;                    /* the window held something back */
+  double time_ns;                   /* of a read, lately */
+  /* Of the time of a read on the time its transfer was expected to take: the first ones. */
+  struct regression first;
+  /* Of the time of a read on its bytes: those that were alone. The count fades with time. */
+  struct regression sizes;
   double window;
   double most_window;
   double late_ns; /* how late the caller comes to start what waited for a time */
-  /* The share of the bandwidth that dated work gets while there is some. */
+  /* The share of the bandwidth that dated jobs get while there are some. */
   double share;
   uint64_t share_ns, share_bytes, share_from_ns;
   bool is_pending;
@@ -92,10 +98,11 @@ uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_de
 void meter_late(struct meter *meter, double late_ns);
 double meter_transfer_ns(const struct meter *meter, uint64_t bytes);
 uint32_t meter_window(const struct meter *meter);
-/* Dated work is there, or not any more. */
-void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending);
-void meter_dated_bytes(struct meter *meter, uint32_t bytes);
-/* Bytes per second that dated work gets. */
+/* Dated jobs are there; or not any more, and `rest_bytes` of them wait as items. */
+void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64_t rest_bytes);
+/* So much of a dated job was taken. */
+void meter_job_bytes(struct meter *meter, uint64_t bytes);
+/* Bytes per second that dated jobs get. */
 double meter_left_over(const struct meter *meter);
 
 /* ---- what comes and must go before others (forecast.c) ---- */
@@ -180,6 +187,10 @@ bool gate_is_open(const struct ps_sched *sched, uint64_t now_ns, enum gate gate)
 /* Work is there for the gate: whether it may start now. */
 bool gate_ask(struct ps_sched *sched, uint64_t now_ns, enum gate gate);
 
+/* Until when not even demand starts, so that something is alone in the medium; 0: it may
+ * (sched.c). */
+uint64_t sched_rest_until(const struct ps_sched *sched, uint64_t now_ns);
+
 /* ---- jobs (jobs.c) ---- */
 
 /* The dated job to go on with. */
@@ -194,7 +205,7 @@ bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns);
 bool jobs_must_go(struct ps_sched *sched, uint64_t now_ns);
 /* Whether a dated item must start now. */
 bool jobs_is_due(const struct ps_sched *sched, uint64_t now_ns, const struct ps_sched_item *item);
-/* Keeps the account of whether dated work is there. */
+/* Keeps the account of whether dated jobs are there. */
 void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns);
 
 #endif

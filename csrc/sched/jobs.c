@@ -91,9 +91,16 @@ void ps_sched_add_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_j
   jobs_note_pending(sched, now_ns);
 }
 
+/* What its caller has made smaller was started. */
+static void note_taken(struct ps_sched *sched, const struct ps_sched_job *job) {
+  if (job->sched_class == PS_SCHED_DATED && job->bytes < job->node.weight)
+    meter_job_bytes(&sched->meter, job->node.weight - job->bytes);
+}
+
 void ps_sched_update_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_job *job) {
   assert(sched != NULL && job != NULL && (job->state == WAITING || job->state == LATE));
   now_ns = sched_tick(sched, now_ns);
+  note_taken(sched, job);
   leave(sched, job);
   enter(sched, job);
   sched->was_offered = false;
@@ -103,6 +110,7 @@ void ps_sched_update_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sche
 void ps_sched_remove_job(struct ps_sched *sched, struct ps_sched_job *job) {
   assert(sched != NULL && job != NULL && (job->state == WAITING || job->state == LATE));
   assert(sched->stats.jobs > 0);
+  note_taken(sched, job);
   leave(sched, job);
   if (job->sched_class == PS_SCHED_DATED) list_remove(sched, job);
   sched->stats.jobs--;
@@ -112,8 +120,7 @@ void ps_sched_remove_job(struct ps_sched *sched, struct ps_sched_job *job) {
 
 void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns) {
   assert(sched != NULL);
-  bool is_pending = sched->first_job != NULL || sched->stats.waiting[PS_SCHED_DATED] > 0;
-  meter_pending(&sched->meter, now_ns, is_pending);
+  meter_pending(&sched->meter, now_ns, sched->first_job != NULL, tree_sum(&sched->dated));
   double cost = 1e9 / meter_left_over(&sched->meter);
   double change = cost / sched->jobs.ns_per_byte;
   if (change > 1 + COST_CHANGE || change < 1 - COST_CHANGE) tree_set_cost(&sched->jobs, cost);
@@ -178,7 +185,7 @@ bool jobs_must_go(struct ps_sched *sched, uint64_t now_ns) {
 static struct ps_sched_job *choose(struct ps_sched *sched, uint64_t now_ns) {
   const struct ps_sched_stats *stats = &sched->stats;
   if (sched->in_flight >= meter_window(&sched->meter)) return NULL;
-  if (sched->in_flight > 0 && meter_rest_until(&sched->meter, now_ns, true) > now_ns) return NULL;
+  if (sched_rest_until(sched, now_ns) > now_ns) return NULL;
   if (stats->waiting[PS_SCHED_DATED] > 0) return NULL;
   if (jobs_are_critical(sched, now_ns) && gate_is_open(sched, now_ns, GATE_URGENT))
     return jobs_pick(sched, now_ns);

@@ -8,6 +8,7 @@
  *    wait is held back for a moment, so that one is;
  *  - the others tell, as in a phase-locked loop, whether the path is really free when it is
  *    expected to be, and, by the drift of that, the bandwidth;
+ *    Two of different sizes also tell the least that the bandwidth can be;
  *  - the first ones tell sooner how far off the bandwidth is at the start, as the slope of the
  *    regression of their times on the expected transfers. (Later, when it is nearly right, that
  *    slope is too small, for what is expected has errors of its own.)
@@ -17,31 +18,36 @@
 
 #include "internal.h"
 
-#define START_BANDWIDTH 1e9
+#define START_BANDWIDTH 4e9
 #define LEAST_BANDWIDTH 1e6
 #define MOST_BANDWIDTH 1e12
 #define START_LATENCY_NS 100e3
 #define LEAST_LATENCY_NS 1e3
-#define OUTLIER 8.0 /* a read that takes longer than so many expected times counts as these */
+#define OFF_MOST 4.0 /* latencies that a read may take longer than expected, at most */
 
-#define ALONE_MOST 64.0     /* reads from which the latency is known, at most */
-#define ALONE_MEMORY_NS 4e9 /* they fade in this time */
+#define ALONE_MEMORY_NS 8e9 /* they fade in this time */
+#define ALONE_LEAST 4.0     /* with fewer, those that somebody waits for rest as often */
 #define ALONE_FEW 32.0      /* with fewer, there should be more soon */
 #define REST_FEW_NS (3 * MS_NS)
 #define REST_NS (50 * MS_NS)
 #define REST_DEMAND_NS SECOND_NS
-#define REST_TIMES 4.0 /* a rest takes at most so many times of a read */
+#define REST_APART 40.0 /* times of a read between two rests, at least */
+#define REST_TIMES 4.0  /* a rest takes at most so many times of a read */
 
 #define BATCH 32 /* reads between two looks at what they say */
 #define TIME_GAIN (1.0 / 64)
 #define PHASE_GAIN (1.0 / 64) /* of a read's deviation corrects when the path is free */
-#define PHASE_MOST 2.0        /* latencies that a read may deviate */
 #define DRIFT_GAIN 0.25       /* of the drift in a batch corrects the bandwidth */
+#define DRIFT_UP 0.0005       /* a bandwidth too small shows least: it grows a little, always */
 #define DRIFT_MOST 0.2
 
 #define FIRST_READS 1024.0 /* from which the regression is made */
 #define FIRST_MEMORY 256.0
-#define FAR_OFF 0.1       /* of its slope, beyond its error: it counts from here on */
+#define FAR_OFF 0.1 /* of its slope, beyond its error: it counts from here on */
+#define SIZES_MEMORY 64.0
+#define SIZES_LEAST 16.0    /* single reads */
+#define SIZES_VARIED 4096.0 /* bytes: the deviation of their sizes */
+#define SIZES_ERRORS 3.0
 #define LEAST_VARIED 0.05 /* the deviation of transfers, of reads' times, from which it counts */
 
 #define START_WINDOW 32.0
@@ -59,7 +65,7 @@ void meter_init(struct meter *meter, uint32_t most_window) {
   assert(meter != NULL && most_window > 0);
   *meter = (struct meter){.bandwidth = START_BANDWIDTH,
                           .latency_ns = START_LATENCY_NS,
-                          .spread_ns = START_LATENCY_NS / 2,
+                          .spread_ns = START_LATENCY_NS / 8,
                           .time_ns = START_LATENCY_NS,
                           .most_window = most_window,
                           .window = fmin(START_WINDOW, most_window),
@@ -75,8 +81,10 @@ uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
 }
 
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_demand) {
-  uint64_t every_ns = meter->alone >= ALONE_FEW ? REST_NS : REST_FEW_NS;
-  if (is_demand) every_ns = REST_DEMAND_NS;
+  uint64_t every_ns = meter->sizes.count >= ALONE_FEW ? REST_NS : REST_FEW_NS;
+  uint64_t least_ns = (uint64_t)(REST_APART * meter->time_ns);
+  if (is_demand) every_ns = meter->sizes.count < ALONE_LEAST ? REST_NS : REST_DEMAND_NS;
+  if (every_ns < least_ns) every_ns = least_ns;
   uint64_t since_ns = now_ns - meter->alone_ns;
   if (since_ns < every_ns) return 0;
   /* When one rest was not enough, another one follows as long after it. */
@@ -95,9 +103,10 @@ void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *ite
                  uint32_t in_flight) {
   assert(meter != NULL && item != NULL);
   uint64_t begin = meter->free_ns > now_ns ? meter->free_ns : now_ns;
-  item->is_alone = in_flight == 0;
+  item->is_alone = in_flight == 0 && bytes > 0 && item->sched_class != PS_SCHED_WRITE;
+  if (meter->alone_ns == 0) meter->alone_ns = now_ns;
   if (item->is_alone) {
-    meter->alone *= exp(-(double)(now_ns - meter->alone_ns) / ALONE_MEMORY_NS);
+    meter->sizes.count *= exp(-(double)(now_ns - meter->alone_ns) / ALONE_MEMORY_NS);
     meter->alone_ns = now_ns;
   }
   meter->free_ns = begin + (uint64_t)meter_transfer_ns(meter, bytes);
@@ -110,31 +119,63 @@ static double between(double value, double least, double most) {
   return fmin(fmax(value, least), most);
 }
 
-/* The slope of the regression is 1 when the bandwidth is right. What it says counts as far as it is
- * beyond its own standard error. */
-static void correct_bandwidth(struct meter *meter) {
-  /* Transfers that are all alike tell nothing about the bandwidth. */
-  double least = LEAST_VARIED * meter->mean_y;
-  if (meter->count >= FIRST_READS || meter->var_x < least * least) return;
-  double slope = meter->cov_xy / meter->var_x;
-  double rest = fmax(meter->var_y - slope * meter->cov_xy, 0);
-  double error = sqrt(rest / (fmin(meter->count, FIRST_MEMORY) * meter->var_x));
-  double excess = fabs(slope - 1) - error - FAR_OFF;
+/* One more point; of `memory` points, those before fade. */
+static void regress(struct regression *regression, double x, double y, double memory) {
+  regression->count++;
+  double weight = fmax(1 / regression->count, 1 / memory);
+  double off_x = x - regression->mean_x;
+  double off_y = y - regression->mean_y;
+  regression->mean_x += weight * off_x;
+  regression->mean_y += weight * off_y;
+  regression->var_x = (1 - weight) * (regression->var_x + weight * off_x * off_x);
+  regression->var_y = (1 - weight) * (regression->var_y + weight * off_y * off_y);
+  regression->cov_xy = (1 - weight) * (regression->cov_xy + weight * off_x * off_y);
+}
+
+static double slope_of(const struct regression *regression) {
+  return regression->cov_xy / regression->var_x;
+}
+
+/* The standard error of the slope. */
+static double error_of(const struct regression *regression, double memory) {
+  double rest = fmax(regression->var_y - slope_of(regression) * regression->cov_xy, 0);
+  return sqrt(rest / (fmin(regression->count, memory) * regression->var_x));
+}
+
+/* The slope of the first reads is 1 when the bandwidth is right. It counts as far as it is beyond
+ * its own standard error. */
+static void find_bandwidth(struct meter *meter) {
+  struct regression *first = &meter->first;
+  double least = LEAST_VARIED * first->mean_y;
+  /* Transfers that are all alike tell nothing. */
+  if (first->count >= FIRST_READS || first->var_x < least * least) return;
+  double slope = slope_of(first);
+  double excess = fabs(slope - 1) - error_of(first, FIRST_MEMORY) - FAR_OFF;
   if (excess <= 0) return;
   double factor = between(slope > 1 ? 1 + excess : 1 - excess, 0.5, 2);
   double bandwidth = between(meter->bandwidth / factor, LEAST_BANDWIDTH, MOST_BANDWIDTH);
   factor = meter->bandwidth / bandwidth;
   meter->bandwidth = bandwidth;
-  meter->mean_x *= factor;
-  meter->var_x *= factor * factor;
-  meter->cov_xy *= factor;
+  first->mean_x *= factor;
+  first->var_x *= factor * factor;
+  first->cov_xy *= factor;
+}
+
+/* What single reads take for their bytes, the medium can do at least. */
+static void raise_bandwidth(struct meter *meter) {
+  const struct regression *sizes = &meter->sizes;
+  if (sizes->count < SIZES_LEAST || sizes->var_x < SIZES_VARIED * SIZES_VARIED) return;
+  double most_ns = slope_of(sizes) + SIZES_ERRORS * error_of(sizes, SIZES_MEMORY);
+  if (most_ns <= 0) return;
+  meter->bandwidth = fmax(meter->bandwidth, fmin(1e9 / most_ns, MOST_BANDWIDTH));
 }
 
 /* Fewer operations under way when reads wait in the medium; more when it was the window that held
  * them back. */
 static void correct_window(struct meter *meter) {
   double ratio = meter->excess_ns / meter->samples / meter->latency_ns;
-  if (ratio > QUEUEING)
+  bool is_known = meter->sizes.count > 0;
+  if (ratio > QUEUEING && is_known)
     meter->window *= fmax(0.7, sqrt(QUEUEING / ratio));
   else if (meter->was_full)
     meter->window += fmax(1, meter->window / 8);
@@ -143,47 +184,55 @@ static void correct_window(struct meter *meter) {
 }
 
 /* While transfers follow one another, a bandwidth that is a little off makes them drift away from
- * when they are expected. */
-static void follow_drift(struct meter *meter) {
-  double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->drift_from);
-  double drift = busy_ns > 0 ? between(meter->drift_ns / busy_ns, -DRIFT_MOST, DRIFT_MOST) : 0;
-  double bandwidth = meter->bandwidth * (1 - DRIFT_GAIN * drift);
-  meter->bandwidth = between(bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH);
+ * when they are expected. How much of the time they did counts. */
+static void follow_drift(struct meter *meter, uint64_t now_ns) {
+  double busy_ns = meter_transfer_ns(meter, meter->started_bytes - meter->looked_bytes);
+  double time_ns = fmax((double)(now_ns - meter->looked_ns), fmax(busy_ns, 1));
+  double drift = between(meter->drift_ns / time_ns, -DRIFT_MOST, DRIFT_MOST);
+  double change = DRIFT_UP * busy_ns / time_ns - DRIFT_GAIN * drift;
+  meter->bandwidth = between(meter->bandwidth * (1 + change), LEAST_BANDWIDTH, MOST_BANDWIDTH);
   meter->drift_ns = 0;
-  meter->drift_from = meter->started_bytes;
+  meter->looked_ns = now_ns;
+  meter->looked_bytes = meter->started_bytes;
 }
 
-/* A read has ended later, or sooner, than expected. If it had the medium for itself, that is due to
- * the latency; else to those before it, and so to those after it. */
-static void track(struct meter *meter, uint64_t now_ns, bool is_alone, double expected_ns,
-                  double elapsed_ns) {
-  double off_ns = elapsed_ns - expected_ns - meter->latency_ns;
-  if (is_alone) {
-    meter->alone = fmin(meter->alone + 1, ALONE_MOST);
-    meter->latency_ns = fmax(meter->latency_ns + off_ns / meter->alone, LEAST_LATENCY_NS);
-    meter->spread_ns += (fabs(off_ns) - meter->spread_ns) / meter->alone;
+/* What reads that were alone take, without their own transfers. */
+static void correct_latency(struct meter *meter) {
+  const struct regression *sizes = &meter->sizes;
+  if (sizes->count == 0) return;
+  double latency_ns = sizes->mean_y - meter_transfer_ns(meter, (uint64_t)sizes->mean_x);
+  meter->latency_ns = fmax(latency_ns, LEAST_LATENCY_NS);
+}
+
+/* A read has ended `off_ns` after it was expected. If it was alone, that is due to the latency;
+ * else to those before it, and so to those after it. */
+static void track(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
+                  uint32_t bytes, double off_ns) {
+  if (item->is_alone) {
+    double expected_ns = (double)item->transfer_ns + meter->latency_ns;
+    regress(&meter->sizes, bytes, expected_ns + off_ns, SIZES_MEMORY);
+    /* The first ones deviate from a latency that was only assumed. */
+    double count = fmin(meter->sizes.count, SIZES_MEMORY);
+    if (count >= ALONE_LEAST) meter->spread_ns += (fabs(off_ns) - meter->spread_ns) / count;
+    correct_latency(meter);
     return;
   }
-  double most_ns = PHASE_MOST * meter->latency_ns;
-  double step_ns = between(off_ns, -most_ns, most_ns) * PHASE_GAIN;
+  double step_ns = off_ns * PHASE_GAIN;
   meter->drift_ns += step_ns;
   if ((double)meter->free_ns + meter->latency_ns > (double)now_ns)
     meter->free_ns = (uint64_t)((double)meter->free_ns + step_ns);
 }
 
-static void sample(struct meter *meter, double expected_ns, double elapsed_ns) {
-  meter->time_ns += (elapsed_ns - meter->time_ns) * TIME_GAIN;
-  if (meter->count >= FIRST_READS) return;
-  meter->count++;
-  /* What was seen with an estimate far off says little about a later one. */
-  double weight = fmax(1 / meter->count, 1 / FIRST_MEMORY);
-  double x = expected_ns - meter->mean_x;
-  double y = elapsed_ns - meter->mean_y;
-  meter->mean_x += weight * x;
-  meter->mean_y += weight * y;
-  meter->var_x = (1 - weight) * (meter->var_x + weight * x * x);
-  meter->var_y = (1 - weight) * (meter->var_y + weight * y * y);
-  meter->cov_xy = (1 - weight) * (meter->cov_xy + weight * x * y);
+/* A number of reads has ended: what they say together. */
+static void look(struct meter *meter, uint64_t now_ns) {
+  find_bandwidth(meter);
+  raise_bandwidth(meter);
+  follow_drift(meter, now_ns);
+  correct_latency(meter);
+  correct_window(meter);
+  meter->samples = 0;
+  meter->excess_ns = 0;
+  meter->was_full = false;
 }
 
 void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
@@ -194,26 +243,26 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   rest = left_in_flight > 0 ? rest + (uint64_t)meter->latency_ns : 0;
   if (meter->free_ns > now_ns + rest) meter->free_ns = now_ns + rest;
   if (item->sched_class == PS_SCHED_WRITE || bytes == 0) return;
-  double expected_ns = (double)item->transfer_ns;
-  double elapsed_ns = (double)(now_ns - item->started_ns);
-  elapsed_ns = fmin(elapsed_ns, OUTLIER * (meter->latency_ns + expected_ns));
-  double own_ns = meter_transfer_ns(meter, bytes);
-  sample(meter, expected_ns, elapsed_ns);
-  track(meter, now_ns, item->is_alone, expected_ns, elapsed_ns);
-  meter->excess_ns += elapsed_ns - own_ns;
-  if (++meter->samples < BATCH) return;
-  correct_bandwidth(meter);
-  follow_drift(meter);
-  correct_window(meter);
-  meter->samples = 0;
-  meter->excess_ns = 0;
-  meter->was_full = false;
+  double expected_ns = (double)item->transfer_ns + meter->latency_ns;
+  double off_ns = (double)(now_ns - item->started_ns) - expected_ns;
+  /* One that is held up by something else does not say much. */
+  if (meter->sizes.count > 0) off_ns = fmin(off_ns, OFF_MOST * meter->latency_ns);
+  double elapsed_ns = expected_ns + off_ns;
+  meter->time_ns += (elapsed_ns - meter->time_ns) * TIME_GAIN;
+  meter->excess_ns += elapsed_ns - meter_transfer_ns(meter, bytes);
+  if (meter->first.count < FIRST_READS)
+    regress(&meter->first, (double)item->transfer_ns, elapsed_ns, FIRST_MEMORY);
+  track(meter, now_ns, item, bytes, off_ns);
+  if (++meter->samples == BATCH) look(meter, now_ns);
 }
 
-void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending) {
+void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64_t rest_bytes) {
   assert(meter != NULL);
   if (meter->is_pending) meter->share_ns += now_ns - meter->share_from_ns;
-  if (meter->is_pending && !is_pending) meter->share_ns += meter_backlog_ns(meter, now_ns);
+  /* What was taken of the last job has yet to be moved. */
+  if (meter->is_pending && !is_pending)
+    meter->share_ns +=
+        meter_backlog_ns(meter, now_ns) + (uint64_t)meter_transfer_ns(meter, rest_bytes);
   meter->share_from_ns = now_ns;
   meter->is_pending = is_pending;
   if (meter->share_ns < SHARE_SAMPLE_NS) return;
@@ -224,6 +273,6 @@ void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending) {
   meter->share_bytes = 0;
 }
 
-void meter_dated_bytes(struct meter *meter, uint32_t bytes) { meter->share_bytes += bytes; }
+void meter_job_bytes(struct meter *meter, uint64_t bytes) { meter->share_bytes += bytes; }
 
 double meter_left_over(const struct meter *meter) { return meter->bandwidth * meter->share; }

@@ -33,7 +33,6 @@ void ps_sched_push(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_item
   if (item->sched_class == PS_SCHED_DEMAND || item->sched_class == PS_SCHED_DATED)
     sched->read_ns = now_ns;
   sched->was_offered = false;
-  jobs_note_pending(sched, now_ns);
 }
 
 void ps_sched_promote(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_item *item,
@@ -45,7 +44,6 @@ void ps_sched_promote(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_i
   item->sched_class = (uint8_t)sched_class;
   item->deadline_ns = deadline_ns;
   queue_add(sched, item);
-  jobs_note_pending(sched, now_ns);
 }
 
 /* An undated read or a write that has waited for too long. */
@@ -136,9 +134,9 @@ static bool has_bytes(const struct ps_sched_item *item) {
   return item->op == PS_MEDIA_READ || item->op == PS_MEDIA_WRITE || item->op == PS_MEDIA_PREFETCH;
 }
 
-/* Until when not even demand starts; 0: it may. */
-static uint64_t must_rest(const struct ps_sched *sched, uint64_t now_ns) {
-  return sched->in_flight > 0 ? meter_rest_until(&sched->meter, now_ns, true) : 0;
+uint64_t sched_rest_until(const struct ps_sched *sched, uint64_t now_ns) {
+  if (sched->in_flight == 0 || writes_are_alone(sched, now_ns)) return 0;
+  return meter_rest_until(&sched->meter, now_ns, true);
 }
 
 struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
@@ -149,7 +147,7 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
     sched->meter.was_full = true;
     return NULL;
   }
-  if (must_rest(sched, now_ns) > now_ns) return NULL;
+  if (sched_rest_until(sched, now_ns) > now_ns) return NULL;
   struct ps_sched_item *item = choose(sched, now_ns);
   if (item == NULL) return NULL;
   uint32_t bytes = take_all(sched, now_ns, item);
@@ -158,7 +156,6 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
   sched->stats.in_flight[item->sched_class]++;
   sched->stats.started[item->sched_class]++;
   sched->stats.started_bytes[item->sched_class] += bytes;
-  if (item->sched_class == PS_SCHED_DATED) meter_dated_bytes(&sched->meter, bytes);
   if (item->sched_class != PS_SCHED_DEMAND) {
     sched->paced_ops++;
     sched->paced_bytes += bytes;
@@ -216,7 +213,7 @@ uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns) {
   if (sched->in_flight >= meter_window(&sched->meter)) return UINT64_MAX;
   now_ns = sched_time(sched, now_ns);
   uint64_t time = paced_time(sched, now_ns);
-  uint64_t rest_ns = must_rest(sched, now_ns);
+  uint64_t rest_ns = sched_rest_until(sched, now_ns);
   if (rest_ns > now_ns && (sched->stats.waiting[PS_SCHED_DEMAND] > 0 || time < rest_ns))
     return rest_ns;
   /* What was offered and not taken is offered again when something has ended, or a little later. */

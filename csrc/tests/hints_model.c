@@ -174,7 +174,7 @@ static void check_sums(uint16_t tenant) {
   RIG_CHECK(status.intents.used == 0 && status.intent_bytes.used == 0);
   RIG_CHECK(status.sets.used == 0 && status.set_ranges.used == 0);
   RIG_CHECK(status.signatures.used == 0 && rig.lost_facts == 0);
-  RIG_CHECK(status.event_count == rig.outcome_facts[tenant] && status.event_count <= ended);
+  RIG_CHECK(status.event_count == rig.outcome_facts[tenant] && status.event_count == ended);
 }
 
 static void finish(void) {

@@ -101,6 +101,7 @@ async def _result(session: Session, check: Check) -> Result:
     try:
         _look_at_needs(session, check)
         if session.capability is not None and session.capability.carriers & BATCHES:
+            await asyncio.sleep(session.pause_s)
             await session.first.forget()
         await check.function(session)
     except Skipped as error:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ..errors import Malformed
 from ..names import Carrier
 from ..pages import Capability, find_capability
 from ..records import Range, Residency, ResidencyAnswer
@@ -18,6 +19,8 @@ from .side import Side
 
 MakeHost = Callable[[Tenant], Awaitable[Host]]
 POLL_S: Final = 0.01
+PLENTY_A_SECOND: Final = 20_000
+"""Records; with a budget below, checks wait for a second to pass."""
 SEARCHES: Final = 8
 """How often ranges are looked for that are cold, this many at once:"""
 CANDIDATES: Final = 32
@@ -44,6 +47,7 @@ class Session:
         self._sides: dict[Tenant, Side] = {}
         self._data: DataNamespace | None = None
         self.capability: Capability | None = None
+        self.pause_s = 0.0
 
     async def open(self) -> None:
         """Connect as the first tenant and see what the controller offers."""
@@ -52,6 +56,15 @@ class Session:
         self.capability = find_capability(await probe.identify(0x01))
         probe.capability = self.capability or probe.capability
         self._sides[Tenant.FIRST] = probe
+        self.pause_s = await self._pace() if self.capability is not None else 0.0
+
+    async def _pace(self) -> float:
+        """Return how long to rest before a check, so that its records are within the rate (8.2)."""
+        try:
+            limit = (await self.first.status()).records_per_s.limit
+        except (Skipped, Malformed, ConnectionError, TimeoutError):
+            return 0.0  # the checks will say so
+        return 0.0 if limit >= PLENTY_A_SECOND or limit == 0 else 1.0
 
     async def close(self) -> None:
         """End all connections."""

@@ -78,7 +78,6 @@ class Side:
         blocks: int = 0,
         *,
         nsid: int = 0,
-        tag: int = 0,
         size: int = layout.PAGE_BYTES,
     ) -> Completion:
         """Ask by opcode 82h."""
@@ -90,7 +89,6 @@ class Side:
             cdw12=number & 0xFFFFFFFF,
             cdw13=number >> 32,
             cdw14=blocks,
-            cdw15=tag,
             data_in_bytes=size,
         )
         return await self.host.io(command)

@@ -99,7 +99,7 @@ async def hints_to(args: argparse.Namespace) -> AsyncIterator[Hints]:
             yield hints
         return
     async with (
-        Controller(await _address(args), _options(args)) as controller,
+        Controller(await address_of(args), _options(args)) as controller,
         Hints(InitiatorCarrier(controller), when_missing="raise") as hints,
     ):
         yield hints
@@ -109,7 +109,7 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(**({"host_nqn": args.host_nqn} if args.host_nqn else {}))
 
 
-async def _address(args: argparse.Namespace) -> Address:
+async def address_of(args: argparse.Namespace) -> Address:
     """Return the subsystem that is meant; the only one of the target when none is named."""
     text = str(args.target)
     named = args.nqn is not None or "/" in text.removeprefix(f"{SCHEME}://")

@@ -52,6 +52,12 @@ class _Lib:
     PS_FACT_SEQUENTIAL: int
     PS_FACT_DATED: int
     PS_FACT_ATTRIBUTES: int
+    PS_SCHED_PRIORITIES: int
+    PS_SCHED_DEMAND: int
+    PS_SCHED_DATED: int
+    PS_SCHED_WRITE: int
+    PS_SCHED_SPECULATIVE: int
+    PS_SCHED_CLASSES: int
     PS_NOTICE_COMMAND: int
     PS_NOTICE_CLOSED: int
     PS_NOTICE_QUIET: int

@@ -118,7 +118,8 @@ def test_a_target_that_goes_away_fails_what_it_does_not_answer() -> None:
 
 def test_every_check_cites_a_clause_that_exists_and_is_worded_so() -> None:
     text = SPECIFICATION.read_text("utf-8")
-    clauses = dict(re.findall(r"^\*\*(\d+(?:\.\d+)+)\*\*(.*?)(?=^\*\*\d|^#)", text, re.MULTILINE | re.DOTALL))
+    clause = re.compile(r"^\*\*(\d+(?:\.\d+)+)\*\*(.*?)(?=^\*\*\d|^#)", re.MULTILINE | re.DOTALL)
+    clauses = dict(clause.findall(text))
     assert len({each.name for each in CHECKS}) == len(CHECKS) == len(checks())
     for each in CHECKS:
         assert each.clause in clauses, each.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import pytest
 
 from prestage._core import ffi, lib
 from prestage.ext import answers, codec, errors, names, pages, records
+from prestage.ext.conform.host import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "ext" / "SPECIFICATION.md").read_text("utf-8")
@@ -18,7 +20,7 @@ NAMES: dict[str, Any] = {
     name: value
     for module in (records, names, codec, answers, pages, errors)
     for name, value in vars(module).items()
-}
+} | {"Command": Command}
 
 
 class Example(NamedTuple):
@@ -61,12 +63,13 @@ DECODERS: dict[type, Callable[[bytes], Any]] = {
     pages.Capability: pages.decode_capability,
     pages.EventLog: pages.decode_events,
 }
+COMMANDS = [each for each in EXAMPLES if isinstance(each.value, Command)]
 BATCHES = [each for each in EXAMPLES if isinstance(each.value, codec.Batch | errors.Malformed)]
-WHOLE = [each for each in EXAMPLES if not isinstance(each.value, errors.Malformed)]
+WHOLE = [each for each in EXAMPLES if not isinstance(each.value, errors.Malformed | Command)]
 
 
 def test_every_kind_of_structure_has_an_example() -> None:
-    assert {type(each.value) for each in EXAMPLES} == {*ENCODERS, errors.Malformed}
+    assert {type(each.value) for each in EXAMPLES} == {*ENCODERS, errors.Malformed, Command}
     kinds = {type(record) for each in WHOLE for record in getattr(each.value, "records", ())}
     assert kinds == {*records.TYPES, records.Unknown}
 
@@ -102,6 +105,18 @@ def test_the_remarks_of_examples_say_what_the_bytes_are(example: Example) -> Non
             value = int(word.removesuffix("h"), 16 if word.endswith("h") else 10)
             sizes = (1, 2, 4, 8)
             assert any(value.to_bytes(n, "little") in row for n in sizes if value < 256**n), line
+
+
+@pytest.mark.parametrize("example", COMMANDS, ids=lambda each: each.title)
+def test_commands_are_submission_queue_entries(example: Example) -> None:
+    command, data = example.value, example.data
+    opcode, nsid, *cdw2_3 = struct.unpack_from("<BxxxIII", data)
+    (length,) = struct.unpack_from("<I", data, 32)
+    cdw10_15 = struct.unpack_from("<6I", data, 40)
+    assert len(data) == 64
+    assert (opcode, nsid, cdw2_3) == (command.opcode, command.nsid, [command.cdw2, command.cdw3])
+    assert cdw10_15 == tuple(getattr(command, f"cdw{number}") for number in range(10, 16))
+    assert length == len(command.data_out) + command.data_in_bytes
 
 
 CLAUSES = set(re.findall(r"^\*\*(\d+(?:\.\d+)+)\*\*", TEXT, re.MULTILINE))

@@ -98,6 +98,8 @@ class FakePax:
     events: list[Event] = field(default_factory=list)
     thieves: int = 0
     """So many answers are overwritten by another writer before they are read."""
+    is_stale: bool = False
+    """What is there instead is the answer to an earlier batch of the same writer."""
 
     def submit(self, mailbox: int, data: bytes) -> AnswerPage:
         """Take a batch; return what a completion would say of it."""
@@ -173,7 +175,9 @@ class FakePax:
         page = self.mailboxes.get(mailbox, AnswerPage())
         if self.thieves:
             self.thieves -= 1
-            return encode_answer(AnswerPage(4711, 0, AnswerState.APPLIED, accepted=1))
+            writer, sequence = (page.writer, page.sequence - 1) if self.is_stale else (4711, 0)
+            other = AnswerPage(writer, sequence & 0xFFFFFFFF, AnswerState.APPLIED, accepted=1)
+            return encode_answer(other)
         answers = tuple(self._ask(one) for one in self.questions.get(mailbox, []))
         return encode_answer(replace(page, answers=answers))
 

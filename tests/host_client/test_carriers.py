@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,7 @@ from .fake_pax import (
     PaxTarget,
     hints_by,
 )
-from .scripted import BLOCK, READ, Answer, Command, scripted
+from .scripted import BLOCK, READ, SILENCE, Answer, Command, scripted
 
 NO_MAILBOX = 0xFFFFFFFF
 
@@ -121,6 +124,22 @@ def test_a_dated_read_that_is_refused_is_read_plainly(status: int) -> None:
         async with connect(target.url) as controller:
             assert await controller.read(1, 0, BLOCK, deadline=1) == target.memory[:BLOCK]
             assert len(target.io(READ)) == 1
+        await target.stop()
+
+    asyncio.run(main())
+
+
+def test_a_dated_read_that_is_lost_is_not_sent_to_who_may_not_know_its_opcode() -> None:
+    async def main() -> None:
+        target = await started(FakePax())
+        target.handlers[False, DATED] = lambda command: SILENCE
+        async with connect(target.url, backoff_s=(0.01, 0.1)) as controller:
+            task = asyncio.create_task(controller.read(1, 0, BLOCK, deadline=1))
+            await target.until(lambda: bool(target.io(DATED)))
+            target.capability = b""
+            target.drop()
+            assert await task == target.memory[:BLOCK]
+            assert (len(target.io(DATED)), len(target.io(READ))) == (1, 1)
         await target.stop()
 
     asyncio.run(main())
@@ -275,6 +294,36 @@ def test_a_file_is_no_node_for_ioctls(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_node_is_closed_after_the_call_that_uses_it(tmp_path: Path) -> None:
+    entered, release = threading.Event(), threading.Event()
+    kernel = FakeKernel(FakePax())
+    states: list[int] = []
+
+    def slow(fd: int, request: int, argument: bytearray) -> int:
+        if request == IO_COMMAND:
+            entered.set()
+            release.wait()
+            states.append(os.fstat(fd).st_mode)  # it must still be open
+        return kernel(fd, request, argument)
+
+    async def main() -> None:
+        node = tmp_path / "ng0n1"
+        node.touch()
+        carrier = PassthroughCarrier(node, ioctl=slow)
+        await carrier.open()
+        task = asyncio.create_task(carrier.status())
+        await asyncio.to_thread(entered.wait)
+        task.cancel()
+        closing = asyncio.create_task(carrier.close())
+        await asyncio.wait({closing}, timeout=0.2)
+        release.set()
+        await closing
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(states) == 1
+
+    asyncio.run(main())
+
+
 def test_only_the_initiator_waits_for_events(tmp_path: Path) -> None:
     async def main() -> None:
         for carrier in ("ioctl", "node"):
@@ -296,6 +345,21 @@ def test_a_node_of_another_size_is_refused(tmp_path: Path) -> None:
             await Hints(ExtensionNodeCarrier(small)).open()
         with pytest.raises(HintError, match="it is no block device"):
             await Hints(ExtensionNodeCarrier("/dev/zero")).open()
+
+    asyncio.run(main())
+
+
+def test_pages_go_around_the_page_cache(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = FakeNode(FakePax(), tmp_path / "node")
+        try:
+            os.close(os.open(node.path, os.O_RDWR | os.O_DIRECT))
+        except OSError:
+            pytest.skip("this file system has no direct I/O")
+        carrier = ExtensionNodeCarrier(node.path)
+        await carrier.open()
+        assert fcntl.fcntl(carrier._fd, fcntl.F_GETFL) & os.O_DIRECT
+        await carrier.close()
 
     asyncio.run(main())
 
@@ -350,5 +414,32 @@ def test_a_target_that_answers_nothing_to_raw_commands_is_seen(tmp_path: Path) -
             assert answer.transferred == BLOCK // 2
             with pytest.raises(InvalidRequest):
                 await controller.read(1, 0, BLOCK, session=-1)
+
+    asyncio.run(main())
+
+
+def test_hints_go_on_with_whoever_is_there_after_a_reconnect() -> None:
+    async def main() -> None:
+        pax = FakePax()
+        target = await started(pax)
+        async with (
+            connect(target.url, backoff_s=(0.01, 0.1)) as controller,
+            Hints(controller) as hints,
+        ):
+            target.handlers[False, 0x82] = lambda command: SILENCE
+            task = asyncio.create_task(hints.status())
+            await target.until(lambda: bool(target.io(0x82)))
+            target.handlers.clear()
+            target.drop()
+            assert (await task).capability == CAPABILITY
+            target.capability = b""
+            target.drop()
+            await controller.wait_connected()
+            while controller.connects < 3:
+                await controller.read(1, 0, BLOCK)
+            await hints.drop_set(1)
+            assert hints.capability is None
+            assert hints.skipped == 1
+        await target.stop()
 
     asyncio.run(main())

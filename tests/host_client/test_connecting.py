@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -419,5 +420,31 @@ def test_losing_the_connection_at_random_moments_loses_no_read(rng: random.Rando
                 await asyncio.sleep(0)
                 await controller.wait_connected()
             await asyncio.gather(*readers)
+
+    run(main())
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_connecting_and_leaving_many_times_leaves_no_descriptor() -> None:
+    async def main() -> None:
+        async with scripted() as target:
+            for _ in range(3):  # what the event loop and the target open once
+                async with connect(target.url, queues=2):
+                    pass
+            before = descriptors()
+            for index in range(40):
+                controller = await connect(target.url, queues=2, **FAST).open()
+                task = asyncio.create_task(controller.read(1, 0, BLOCK))
+                if index % 2:
+                    target.drop()
+                await asyncio.sleep(0)
+                await controller.close()
+                await asyncio.gather(task, return_exceptions=True)
+            target.drop()
+            await asyncio.gather(*target._tasks, return_exceptions=True)
+            assert descriptors() <= before
 
     run(main())

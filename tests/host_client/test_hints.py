@@ -36,7 +36,7 @@ from prestage.host_client import (
     Report,
 )
 
-from .fake_pax import CARRIERS, FakePax, hints_by
+from .fake_pax import CAPABILITY, CARRIERS, FakePax, hints_by
 from .scripted import BLOCK
 
 Body = Callable[[Hints, FakePax], Awaitable[Any]]
@@ -260,15 +260,17 @@ def test_requests_at_a_time_use_mailboxes_of_their_own(run: Run) -> None:
     run(body)
 
 
-def test_an_answer_that_somebody_overwrote_is_asked_for_elsewhere(run: Run) -> None:
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_an_answer_that_is_not_ours_is_asked_for_elsewhere(run: Run, is_stale: bool) -> None:
     async def body(hints: Hints, pax: FakePax) -> None:
         pax.warm = {0}
-        pax.thieves = 2
-        pax.batches.clear()
-        assert (await hints.residency([(0, 2)])).warm_bytes == BLOCK
-        assert len({mailbox for mailbox, _ in pax.batches}) == 3
+        for _ in range(5):
+            pax.thieves = 3
+            pax.batches.clear()
+            assert (await hints.residency([(0, 2)])).warm_bytes == BLOCK
+            assert {mailbox for mailbox, _ in pax.batches} == {0, 1, 2, 3}
 
-    run(body)
+    run(body, FakePax(replace(CAPABILITY, mailboxes=4), is_stale=is_stale))
 
 
 def test_an_intent_whose_answer_was_overwritten_is_not_said_twice(run: Run) -> None:

@@ -129,6 +129,8 @@ def test_admin_commands_wait_for_their_turn() -> None:
             gate.open(target)
             ended += 1
         assert all([(await task).ok for task in tasks])
+        admin = controller._link.association.admin
+        assert (admin.reserved, admin.room) == (0, admin.slots - admin.in_flight)
 
     run(body)
 
@@ -224,8 +226,13 @@ def test_a_cancelled_write_sends_what_the_buffer_held_then(rng: random.Random) -
     run(body, script={"max_h2c_data": 4096}, data_digest=True)
 
 
-def test_one_that_is_cancelled_while_it_waits_gives_its_turn_away() -> None:
+def test_one_that_is_cancelled_while_it_waits_gives_its_turn_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before its turn has come, and in the very moment that it comes."""
+
     async def body(target: ScriptedTarget, controller: Controller) -> None:
+        await controller.namespace(1)
         gate = Gate()
         target.handlers[False, READ] = gate
         tasks = []
@@ -234,16 +241,20 @@ def test_one_that_is_cancelled_while_it_waits_gives_its_turn_away() -> None:
             await asyncio.sleep(0)
         await target.until(lambda: bool(gate.held))
         tasks[1].cancel()
-        gate.open(target)
-        await tasks[0]
-        # The slot goes to the third, which is cancelled in the very moment that it gets it.
-        tasks[2].cancel()
+        link = controller._link
+        real = link._serve
+
+        def serve() -> None:
+            real()
+            tasks[2].cancel()
+
+        monkeypatch.setattr(link, "_serve", serve)
+        link.association.io[0].on_free = serve
         target.handlers.clear()
-        await asyncio.wait(tasks[1:3])
-        while gate.held:
-            gate.open(target)
+        gate.open(target)
         assert len(await tasks[3]) == BLOCK
         assert [task.cancelled() for task in tasks] == [False, True, True, False]
+        assert link.association.io[0].room == 1
 
     run(body, queue_depth=1)
 
@@ -305,8 +316,10 @@ def test_a_request_that_is_not_answered_times_out_and_is_aborted() -> None:
         with pytest.raises(RequestTimeout, match=r"has not answered in 0.2 s"):
             await controller.read(1, 0, into=into)
         assert set(into) == {0x55}
+        await target.until(lambda: not gate.held)
         target.handlers.clear()
         assert len(await controller.read(1, 0, BLOCK)) == BLOCK
+        assert controller._link.association.io[0].in_flight == 0
         assert controller.connects == 1
 
     run(body, timeout_s=0.2)
@@ -325,7 +338,7 @@ def test_a_controller_that_does_not_even_abort_is_connected_anew() -> None:
         await controller.wait_connected()
         assert controller.connects == 2
 
-    run(body, timeout_s=0.2, backoff_s=(0.01, 0.1))
+    run(body, timeout_s=0.2, keep_alive_s=0, backoff_s=(0.01, 0.1))
 
 
 # ---- what a target says wrongly ----
@@ -374,10 +387,12 @@ def test_every_status_reaches_the_caller(status: int) -> None:
     run(body)
 
 
-def test_a_failing_piece_of_a_large_read_ends_the_others() -> None:
+def test_a_failing_piece_of_a_large_read_ends_the_others_at_once() -> None:
     async def body(target: ScriptedTarget, controller: Controller) -> None:
-        def third(command: Command) -> Answer | None:
-            return Answer(status=0x281) if command.cdw(10) == 4 else None
+        gate = Gate()
+
+        def third(command: Command) -> object:
+            return Answer(status=0x281) if command.cdw(10) == 4 else gate(command)
 
         target.handlers[False, READ] = third
         into = bytearray(16 * BLOCK)
@@ -385,9 +400,29 @@ def test_a_failing_piece_of_a_large_read_ends_the_others() -> None:
             await controller.read(1, 0, into=into)
         into += b"its memory is ours again"
         target.handlers.clear()
+        while gate.held:
+            gate.open(target)
         assert len(await controller.read(1, 0, 16 * BLOCK)) == 16 * BLOCK
+        assert not any(into[: 16 * BLOCK])
 
-    run(body, script={"mdts": 1}, queue_depth=2)
+    run(body, script={"mdts": 1})
+
+
+def test_a_wrong_pdu_ends_the_requests_under_way_and_none_is_sent_again() -> None:
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        def evil(command: Command) -> object:
+            command.link.writer.write(b"\x55" * 64)
+            return SILENCE
+
+        target.handlers[False, READ] = evil
+        with pytest.raises(ProtocolError, match="the target sent a wrong PDU"):
+            await controller.read(1, 0, BLOCK)
+        target.handlers.clear()
+        assert len(target.io(READ)) == 1
+        assert len(await controller.read(1, 0, BLOCK)) == BLOCK
+        assert controller.connects == 2
+
+    run(body, backoff_s=(0.01, 0.1))
 
 
 def test_a_namespace_that_changes_is_looked_at_again() -> None:
@@ -410,5 +445,24 @@ def test_a_namespace_that_changes_is_looked_at_again() -> None:
         await target.until(
             lambda: any(one.opcode == 2 and one.cdw(10) & 0xFF == 4 for one in target.commands)
         )
+
+    run(body, script={"oaes": 1 << 8})
+
+
+def test_a_namespace_that_changes_while_it_is_looked_at_is_looked_at_again() -> None:
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        await target.until(lambda: any(one.opcode == 0x0C for one in target.commands))
+        event = next(one for one in target.commands if one.opcode == 0x0C)
+        gate = Gate()
+        target.handlers[True, 0x06] = gate
+        task = asyncio.create_task(controller.namespace(1))
+        await target.until(lambda: bool(gate.held))
+        event.end(Answer(dw0=2 | 4 << 16))
+        # The log is read because of the event, so it has been noticed by then.
+        await target.until(lambda: target.commands[-1].opcode == 0x02)
+        gate.open(target)
+        await target.until(lambda: bool(gate.held))
+        gate.open(target)
+        assert (await task).blocks == 256
 
     run(body, script={"oaes": 1 << 8})

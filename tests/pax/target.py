@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from pax.controller import Controller
 from pax.tenant import MAX_QUERY_BYTES, MAX_TTL_MS, Tenant
 from pax.tier import BLOCK_BYTES, GRANULE_BYTES, Tier, granules
-
 from prestage.ext import layout
 from prestage.ext.answers import AnswerPage, encode_answer
 from prestage.ext.conform import nvme
@@ -214,7 +213,7 @@ class FakeTarget:
         self.tier.load(granules(nsid, Range(end, min(where.nlb, BLOCKS - end) or 1)))
 
     def count_attributes(self, tenant: Tenant, command: Command) -> None:
-        if command.cdw13 & 0xF in {6, 7} or command.cdw13 & 1 << 6:
+        if command.cdw13 & 0x7F:
             tenant.counts["read_hints"] += 1
 
     def data(self, tenant: Tenant, command: Command) -> bytes:
@@ -295,12 +294,14 @@ class FakeTarget:
                 return self.answer_page(tenant, command.cdw11)
             case Query.STATUS:
                 return self.status_page(tenant)
-            case Query.RESIDENCY_RANGE if command.cdw14 and command.nsid in self.blocks:
-                record = Residency(command.nsid, (Range(number, command.cdw14),), tag=command.cdw15)
+            case Query.RESIDENCY_RANGE if command.cdw14:
+                ranges = (Range(number, command.cdw14),)
+                is_there = not tenant.where(command.nsid, ranges)
+                record = Residency(command.nsid, ranges) if is_there else None
             case Query.RESIDENCY_SET if number:
-                record = Residency(set_id=number, tag=command.cdw15)
+                record = Residency(set_id=number)
             case Query.OUTCOME if number:
-                record = Outcome(number, tag=command.cdw15)
+                record = Outcome(number)
         return None if record is None else self.one_answer(tenant.answers_to(record))
 
     def one_answer(self, answers: list[Answer]) -> bytes:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pax.tier import GRANULE_BYTES, Granule, Tier, granules, size_of
-
 from prestage.ext.answers import AnswerPage
 from prestage.ext.codec import Batch, decode_batch
 from prestage.ext.errors import Malformed
@@ -41,10 +40,10 @@ from prestage.ext.records import (
     Unknown,
 )
 
-MAX_SET_RANGES = 1000
+MAX_SET_RANGES = 300
 MAX_QUERY_BYTES = 1 << 26
 MAX_TTL_MS = 60_000
-SETS = 300
+SETS = 100
 INTENT_BYTES = 1 << 26
 EVENTS = 127
 Blocks = dict[int, int]
@@ -404,6 +403,7 @@ class Tenant:
             signatures=Budget(1000, len(self.signatures)),
             intents=Budget(1000, len(pending)),
             intent_bytes=Budget(INTENT_BYTES, sum(each.total_bytes for each in pending)),
+            records_per_s=Budget(1_000_000, 0),
             dropped=tuple(self.dropped[reason] for reason in Reason),
             batches=self.counts["batches"],
             refused=self.counts["refused"],

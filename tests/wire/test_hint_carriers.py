@@ -317,14 +317,37 @@ def test_readahead_read_is_served_and_brings_in_what_follows(queue: Queue, cold:
     hinting.warm(queue, cold + 128, 128)
 
 
-@pytest.mark.parametrize("attributes", range(256))
-def test_every_access_attribute_gives_the_same_bytes(queue: Queue, attributes: int) -> None:
-    at = 60 * MIB // BLOCK + 16 * (attributes % 16)
-    data = random.Random(SEED + attributes).randbytes(16 * BLOCK)
+def test_every_access_attribute_gives_the_same_bytes_and_counts(queue: Queue) -> None:
+    at = 60 * MIB // BLOCK
+    data = random.Random(SEED).randbytes(16 * BLOCK)
     queue.write(at, data, BLOCK)
-    before = hinting.status(queue).read_hints
-    assert queue.read(at, 16, BLOCK, dsm=attributes) == data
-    assert hinting.status(queue).read_hints == before + bool(attributes & 0x7F)
+    counted = hinting.status(queue).read_hints
+    for attributes in range(256):
+        assert queue.read(at, 16, BLOCK, dsm=attributes) == data, attributes
+        counted += bool(attributes & 0x7F)
+        assert hinting.status(queue).read_hints == counted, attributes
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kind"),
+    [(0x00, "demand"), (0x07, "demand"), (0x30, "demand"), (0x20, "demand"), (0x10, "dated")],
+)
+def test_only_an_idle_read_waits_for_others(
+    target: RunningTarget, site: Site, queue: Queue, cold: int, attributes: int, kind: str
+) -> None:
+    def started() -> dict[str, int]:
+        subsystems = target.rpc("prestage_get_stats")["subsystems"]
+        (subsystem,) = (one for one in subsystems if one["nqn"] == site.nqn)
+        (namespace,) = (one for one in subsystem["namespaces"] if one["nsid"] == 1)
+        classes = namespace["scheduler"]["classes"]
+        return {name: classes[name]["started"] for name in ("demand", "dated")}
+
+    before = started()
+    queue.read(cold, 8, BLOCK, dsm=attributes)
+    after = started()
+    other = {"demand": "dated", "dated": "demand"}[kind]
+    assert after[kind] == before[kind] + 1
+    assert after[other] == before[other]
 
 
 # ---- Dataset Management ----
@@ -405,7 +428,47 @@ def test_set_of_one_subsystem_does_not_reach_into_another(
     assert hinting.residency(queue, cold, COLD_BLOCKS).warm_bytes == 0
 
 
-# ---- removal ----
+# ---- ends ----
+
+
+def adds_up(counts: dict[str, int]) -> bool:
+    """Each intent that came has ended in one way, or not yet."""
+    parts = ("pending", "met", "late", "dropped", "cancelled")
+    return counts["arrived"] == sum(counts[part] for part in parts)
+
+
+@pytest.mark.parametrize("ending", ["reset", "disconnect", "vanish"])
+def test_hints_outlive_a_controller_and_their_counts_add_up(site: Site, ending: str) -> None:
+    rng = random.Random(SEED)
+    # A host of its own: what is kept for a far deadline is kept although the intent is withdrawn.
+    host = f"nqn.2026-11.io.prestage:{ending}"
+    with site.pair(1, hostnqn=host) as watching, site.pair(1, hostnqn=host) as controller:
+        (queue,) = watching.io
+        before = hinting.status(queue)
+        (speaking,) = controller.io
+        numbers = range(1, 41)
+        for number in numbers:
+            slba = rng.randrange(16 * MIB // 4096 - 512)
+            deadline_us = rng.choice((0, 1000, 100_000, 3_600_000_000))
+            record = hints.intent(
+                number, [(slba, 512)], nsid=2, deadline_us=deadline_us, priority=number % 4
+            )
+            hinting.submit(speaking, record, hints.set_(number, [(slba, 8)], nsid=2))
+        if ending == "reset":
+            controller.set_cc(nvme.CC_BASE)
+            controller.wait_csts(1, 0)
+            controller.set_cc(nvme.CC_BASE | 1)
+            controller.wait_csts(1, 1)
+        elif ending == "disconnect":
+            controller.close()
+        else:
+            controller.vanish()
+        hinting.submit(queue, hints.cancel(hints.CANCEL_EVERYTHING))
+        after = hinting.status(queue)
+        assert after.used["intents"] == after.used["sets"] == 0
+        assert all(adds_up(counts) and counts["pending"] == 0 for counts in after.intents)
+        arrived = sum(after.intents[n]["arrived"] - before.intents[n]["arrived"] for n in range(4))
+        assert arrived == len(numbers)
 
 
 def test_namespace_that_is_removed_takes_its_hints_along(site: Site, target: RunningTarget) -> None:
@@ -427,7 +490,5 @@ def test_namespace_that_is_removed_takes_its_hints_along(site: Site, target: Run
         hinting.until(lambda: hinting.status(queue).used["sets"], lambda sets: sets == used - 1)
         answer = hinting.submit(queue, hints.intent(SEED, [(0, 8)], nsid=30))
         assert answer.dw0 >> 16 == 1
-        for counts in hinting.status(queue).intents:
-            parts = ("pending", "met", "late", "dropped", "cancelled")
-            assert counts["arrived"] == sum(counts[part] for part in parts)
+        assert all(map(adds_up, hinting.status(queue).intents))
     target.rpc("bdev_malloc_delete", name=bdev)

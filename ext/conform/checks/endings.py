@@ -93,6 +93,7 @@ def _counters(status: Status) -> list[int]:
 @check("5.6.5", Level.MUST, Need.BATCHES)
 async def counters_do_not_go_back(session: Session) -> None:
     """Counters do not go back."""
+    await _some_intents(session, SHORT_US)
     before = _counters(await session.first.status())
     await _some_intents(session, SHORT_US)
     await session.first.forget()

@@ -76,9 +76,9 @@ async def writes_succeed(session: Session) -> None:
 async def a_mailbox_answers_its_last_batch(session: Session) -> None:
     """A mailbox answers its last batch, or says that it is empty."""
     side, one, two = session.first, _outcome(session), _outcome(session)
-    await side.say(one, mailbox=6)
-    await side.say(two, two, mailbox=6)
-    expect_equal(len((await side.answer(6)).answers), 2, "answers to the last batch")
+    await side.say(one, mailbox=16)
+    await side.say(two, two, mailbox=16)
+    expect_equal(len((await side.answer(16)).answers), 2, "answers to the last batch")
     last = side.capability.mailboxes - 1
     await side.say(one, mailbox=last)
     expect_equal(len((await side.answer(last)).answers), 1, f"answers of mailbox {last}")

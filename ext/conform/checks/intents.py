@@ -25,7 +25,7 @@ async def hints_change_no_data(session: Session) -> None:
         SetRecord(number, data.nsid, where),
         Signature(data.nsid, where[0].slba, where[0].nlb, b"\xff" * 16),
         Intent(number, 0, data.nsid, where),
-        Intent(number + 1, FAR_US, set_id=number, flags=IntentFlag.LATE_OK),
+        Intent(session.number(), FAR_US, set_id=number, flags=IntentFlag.LATE_OK),
         Retain(1, data.nsid, where),
         Cancel(CancelWhat.EVERYTHING),
     )
@@ -53,15 +53,14 @@ async def intents_warm(session: Session) -> None:
 async def impossible_deadlines(session: Session) -> None:
     """What cannot be ready in time is dropped, or taken late if that is allowed."""
     side, data, where = session.first, await session.data(), await session.cold(8)
-    number = session.number()
-    found = await side.outcome(Intent(number, 0, data.nsid, (where,)))
+    found = await side.outcome(Intent(session.number(), 0, data.nsid, (where,)))
     if not found.flags & OutcomeFlag.WAS_WARM:
         expect_equal(
             (found.verdict, found.state, found.reason),
             (Verdict.DROPPED, State.DROPPED, Reason.DEADLINE),
             "verdict, state and reason with a deadline of 0",
         )
-    late = Intent(number + 1, 0, data.nsid, (where,), flags=IntentFlag.LATE_OK)
+    late = Intent(session.number(), 0, data.nsid, (where,), flags=IntentFlag.LATE_OK)
     found = await side.outcome(late)
     if not found.flags & OutcomeFlag.WAS_WARM and found.verdict != Verdict.DROPPED:
         expect_equal(found.verdict, Verdict.LATE, "verdict with late_ok")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from ...names import Carrier
+from ...names import Carrier, RecordType
 from ...records import Range
 from .. import nvme
-from ..registry import Failed, Level, Skipped, check, expect, expect_equal
+from ..registry import Failed, Level, Need, Skipped, check, expect, expect_equal
 from ..session import Session
 
 READ_AHEAD = 7
@@ -29,7 +29,7 @@ async def attributes_change_nothing(session: Session) -> None:
             expect(found.data == plain.data, f"other data with CDW13 {attributes:02X}h")
 
 
-@check("4.1.4", Level.SHOULD, Carrier.READ_ATTRIBUTES)
+@check("4.1.4", Level.SHOULD, Carrier.READ_ATTRIBUTES, Need.BATCHES, RecordType.RESIDENCY)
 async def what_follows_becomes_warm(session: Session) -> None:
     """What follows a speculative read becomes warm."""
     data, size = await session.data(), await session.granule()
@@ -50,7 +50,7 @@ async def attributes_are_counted(session: Session) -> None:
     for attributes in (READ_AHEAD, READ_ONCE, 0, LOW_LATENCY, SEQUENTIAL):
         await session.read(where, attributes)
     after = await session.first.status()
-    expect_equal(after.read_hints - before.read_hints, 3, "read_hints")
+    expect_equal(after.read_hints - before.read_hints, 4, "read_hints")
 
 
 @check("4.2.3", Level.MUST, Carrier.DATASET_MANAGEMENT)

@@ -77,7 +77,8 @@ def lba_out_of_range(site: Site, how: tuple[int, str]) -> str:
 @variants(
     "D77",
     [
-        ("92h without room for its data", (0x92, 0), "0/0f dnr", "0/01"),
+        # A vendor opcode that means something here: no data is not enough of it.
+        ("92h", (0x92, 0), "0/0f dnr", "0/01 dnr"),
         ("96h", (0x96, 0), "0/01 dnr", ""),
         ("93h with 512 bytes", (0x93, 512), "0/01 dnr", "silence"),
         ("0Ah", (0x0A, 0), "0/01 dnr", ""),

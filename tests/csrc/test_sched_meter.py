@@ -1,0 +1,157 @@
+"""What the media scheduler learns of its medium, and what it foretells from that."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sched_support import (
+    DATED,
+    DEMAND,
+    EXTENT,
+    MS,
+    NEVER,
+    SECOND,
+    US,
+    Medium,
+    Scheduler,
+    trained,
+)
+
+from prestage._core import ffi, lib
+
+
+def load(sched: Scheduler, medium: Medium, reads: int, depth: int) -> None:
+    """Keep `depth` reads of 4 KiB waiting or under way until so many have ended."""
+    for _ in range(reads):
+        while lib.ps_sched_waiting(sched.sched) + len(medium.under_way) < depth:
+            sched.push(DEMAND, length=4096)
+        medium.start_all()
+        medium.step()
+
+
+@pytest.mark.parametrize("bandwidth", [0.5e9, 2e9, 6e9])
+@pytest.mark.parametrize("latency_us", [20, 80, 400])
+def test_bandwidth_and_latency_are_found(bandwidth: float, latency_us: int) -> None:
+    generator = random.Random(3)
+    sched = Scheduler(window=128)
+    medium = Medium(sched, bandwidth, latency_us * US)
+    sched.job(16384 * EXTENT, sched.now + 100 * SECOND)
+    for _ in range(20_000):
+        if generator.random() < 0.2:
+            sched.push(DEMAND, length=4096)
+        medium.start_all()
+        medium.step()
+    stats = sched.stats()
+    assert 0.9 * bandwidth < stats.bandwidth < 1.1 * bandwidth
+    expected_ns = latency_us * US + EXTENT * 1e9 / bandwidth
+    assert 0.85 * expected_ns < stats.service_ns < 1.35 * expected_ns
+
+
+def test_the_window_shrinks_when_reads_take_longer_and_grows_again() -> None:
+    sched = Scheduler(window=128)
+    medium = Medium(sched, 8e9, 80 * US)
+    load(sched, medium, 8000, 128)
+    usual = sched.stats().window
+    assert usual > 32
+    medium.latency_ns = 1600 * US
+    load(sched, medium, 1000, 128)
+    assert sched.stats().window < usual / 2
+    medium.latency_ns = 80 * US
+    load(sched, medium, 20_000, 128)
+    assert sched.stats().window > 0.8 * usual
+
+
+def test_a_medium_that_stays_slow_gets_its_window_back() -> None:
+    sched = Scheduler(window=64)
+    medium = Medium(sched, 8e9, 80 * US)
+    load(sched, medium, 4000, 64)
+    medium.latency_ns = 2 * MS
+    load(sched, medium, 60_000, 64)
+    assert sched.stats().window > 48
+
+
+def test_a_stall_is_got_over() -> None:
+    sched, medium = trained()
+    before = sched.stats().bandwidth
+    for _ in range(20):
+        sched.push(DEMAND)
+    medium.start_all()
+    medium.under_way = [(end + 2 * SECOND, number, item) for end, number, item in medium.under_way]
+    medium.free_ns += 2 * SECOND
+    medium.run()
+    load(sched, medium, 3000, 4)
+    begin = sched.now
+    sched.job(512 * EXTENT, sched.now + SECOND)
+    medium.run()
+    assert 0.7 * before < sched.stats().bandwidth < 1.4 * before
+    assert sched.now - begin < 1.5 * 512 * EXTENT / 2
+
+
+# ---- forecasts ----
+
+
+def test_a_forecast_comes_true_on_a_medium_of_its_own() -> None:
+    sched, medium = trained()
+    sched.job(256 * EXTENT, sched.now + SECOND)
+    medium.run()
+    begin = sched.now
+    ready_ns, in_time = sched.forecast(128 * EXTENT, sched.now + SECOND)
+    assert in_time == 128 * EXTENT
+    sched.job(128 * EXTENT, sched.now + SECOND)
+    medium.run()
+    assert abs((sched.now - begin) - (ready_ns - begin)) < 0.25 * (sched.now - begin)
+
+
+def test_more_bytes_are_ready_later_and_a_later_deadline_leaves_room_for_more() -> None:
+    generator = random.Random(5)
+    sched, _ = trained()
+    for _ in range(50):
+        sched.job(
+            generator.randint(1, 64) * EXTENT, sched.now + int(generator.uniform(5, 500) * MS)
+        )
+    deadline_ns = sched.now + 50 * MS
+    times = [sched.forecast(count * EXTENT, deadline_ns)[0] for count in range(1, 2000, 50)]
+    assert times == sorted(times)
+    huge = 1 << 40
+    fits = [sched.forecast(huge, sched.now + after * MS)[1] for after in range(0, 1000, 50)]
+    assert fits[0] == 0
+    assert fits == sorted(fits)
+    assert fits[-1] > 0
+
+
+def test_admitted_jobs_leave_less_room() -> None:
+    sched, _ = trained()
+    deadline_ns = sched.now + 20 * MS
+    ready_ns, room = sched.forecast(1 << 40, deadline_ns)
+    sched.job(128 * EXTENT, deadline_ns)
+    later_ns, less = sched.forecast(1 << 40, deadline_ns)
+    assert later_ns > ready_ns
+    assert 0 < room - less < 1.5 * 128 * EXTENT
+
+
+def test_a_job_is_not_let_in_at_the_cost_of_one_that_was() -> None:
+    sched, _ = trained()
+    deadline_ns = sched.now + 20 * MS
+    _, room = sched.forecast(1 << 40, deadline_ns)
+    sched.job(room // EXTENT * EXTENT, deadline_ns)
+    assert sched.forecast(64 * EXTENT, sched.now + 5 * MS)[1] < 2 * EXTENT
+
+
+def test_a_forecast_changes_nothing() -> None:
+    sched, _ = trained()
+    first = sched.job(64 * EXTENT, sched.now + SECOND)
+    before = bytes(ffi.buffer(sched.stats()))
+    for after in (0, MS, SECOND):
+        sched.forecast(1 << 30, sched.now + after)
+    assert bytes(ffi.buffer(sched.stats())) == before
+    assert sched.next_job() == first
+
+
+def test_dated_ends_are_counted_by_their_deadline() -> None:
+    sched, medium = trained()
+    sched.push(DATED, deadline_ns=sched.now + SECOND)
+    sched.push(DATED, deadline_ns=sched.now + 1)
+    sched.push(DATED, deadline_ns=NEVER)
+    medium.run()
+    assert (sched.stats().dated_met, sched.stats().dated_late) == (1, 1)
