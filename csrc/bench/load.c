@@ -127,31 +127,38 @@ static uint64_t keep_time(struct load *load, uint64_t now_ns) {
   return next_ns;
 }
 
+/* Without a rate all commands start now, and each again when it has ended. */
+static void start_all(struct load *load, uint64_t now_ns) {
+  load->until_ns = now_ns + load->options.seconds * 1000000000;
+  load->due_ns = now_ns;
+  for (uint32_t i = 0; i < load->options.connections; i++) {
+    struct queue *queue = &load->queues[i];
+    queue->owner = load;
+    queue->ended = ended;
+    for (uint32_t cid = 0; cid < load->options.depth; cid++) {
+      if (load->options.rate == 0) {
+        start(load, queue, (uint16_t)cid, now_ns);
+        continue;
+      }
+      load->idle[load->idle_count].queue = queue;
+      load->idle[load->idle_count++].cid = (uint16_t)cid;
+    }
+  }
+}
+
 static void run(struct load *load) {
   int epoll_fd = epoll_create1(0);
-  uint64_t now_ns = clock_now_ns();
+  if (epoll_fd < 0) die("load: epoll");
   for (uint32_t i = 0; i < load->queue_count; i++) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = &load->queues[i]};
     epoll_ctl(epoll_fd, EPOLL_CTL_ADD, load->queues[i].fd, &event);
   }
-  load->until_ns = now_ns + load->options.seconds * 1000000000;
-  load->due_ns = now_ns;
-  for (uint32_t i = 0; i < load->options.connections; i++) {
-    for (uint32_t cid = load->options.depth; cid-- > 0;) {
-      load->queues[i].owner = load;
-      load->queues[i].ended = ended;
-      load->idle[load->idle_count].queue = &load->queues[i];
-      load->idle[load->idle_count++].cid = (uint16_t)cid;
-    }
-  }
-  while (load->options.rate == 0 && load->idle_count > 0) {
-    load->idle_count--;
-    start(load, load->idle[load->idle_count].queue, load->idle[load->idle_count].cid, now_ns);
-  }
-  while (!load->is_over) {
+  start_all(load, clock_now_ns());
+  for (;;) {
     struct epoll_event events[QUEUES_MOST + 1];
-    now_ns = clock_now_ns();
+    uint64_t now_ns = clock_now_ns();
     uint64_t next_ns = keep_time(load, now_ns);
+    if (load->is_over) break;
     uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
     struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
     int count = epoll_pwait2(epoll_fd, events, QUEUES_MOST + 1, &wait, NULL);
