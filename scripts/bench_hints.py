@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench_run import (
+    NO_OPTIONS,
     PLAIN_CONFIG,
     Case,
+    Options,
     Run,
+    Runs,
     Server,
     fill,
     lay_out,
@@ -34,6 +37,7 @@ from bench_run import (
     with_interval,
 )
 
+PARTS = ("reads", "records", "memory")
 RECORDS_PER_S = 100_000
 MANY = 1_000_000
 MANY_BYTES = 256 << 20
@@ -46,11 +50,13 @@ BATCHES = Case("none", 4096, 1)
 DRAIN_S = 0.02
 LOST_OFFSET = 64
 """Of `head` and `lost` in the header of the ring of facts (csrc/ring.h); `tail` is 64 bytes on."""
-CARRIERS: dict[str, dict[str, object]] = {
+CARRIERS: dict[str, Options] = {
     "by opcode": {},
     "by pages": {"extension": EXTENSION_NSID},
 }
-SPEAKING_OF = {"flood_nsid": 2, "flood_span": PLACES_BYTES}
+SPEAKING_OF: Options = {"flood_nsid": 2, "flood_span": PLACES_BYTES}
+
+Rows = list[list[str]]
 
 
 def config(folder: Path) -> str:
@@ -110,20 +116,12 @@ class Ring:
 # ---- reads beside a flood ----
 
 
-def beside(
-    server: Server, case: Case, rounds: int, seconds: int, rate: int
-) -> dict[str, list[Run]]:
+def beside(server: Server, case: Case, rounds: int, seconds: int, rate: int) -> Runs:
     """Reads without hints, and with, by each carrier."""
-    paced = {"rate": rate} if rate else {}
-    flood = {"flood": "mix", "flood_rate": RECORDS_PER_S, **SPEAKING_OF}
-
-    def run(options: dict[str, object]) -> Run:
-        return load(server, case, seconds, **paced, **options)
-
-    variants = {"no hints": lambda: run({})} | {
-        name: lambda carrier=carrier: run({**flood, **carrier})  # type: ignore[misc]
-        for name, carrier in CARRIERS.items()
-    }
+    paced: Options = {"rate": rate} if rate else NO_OPTIONS
+    flood = {"flood": "mix", "flood_rate": RECORDS_PER_S, **SPEAKING_OF, **paced}
+    each = {"no hints": paced} | {name: {**flood, **one} for name, one in CARRIERS.items()}
+    variants = {name: partial(load, server, case, seconds, one) for name, one in each.items()}
     return rounds_of(variants, rounds, case.name + (" paced" if rate else ""))
 
 
@@ -137,10 +135,10 @@ def cpu_us_per_record(runs: list[Run], base: list[Run]) -> list[float]:
     ]
 
 
-def beside_rows(what: str, results: dict[str, list[Run]]) -> list[list[str]]:
+def beside_rows(what: str, results: Runs) -> Rows:
     """A line without hints, and one for each carrier."""
     base = results["no hints"]
-    rows = []
+    rows: Rows = []
     for name, runs in results.items():
         row = [what, name, f"{median_of(runs, 'iops'):.0f}"]
         row += [f"{median_of(runs, key):.1f}" for key in ("p50_us", "p99_us")]
@@ -157,31 +155,26 @@ def beside_rows(what: str, results: dict[str, list[Run]]) -> list[list[str]]:
 # ---- hints alone ----
 
 
-def alone(server: Server, ring: Ring, rounds: int, seconds: int) -> list[list[str]]:
+def alone(server: Server, ring: Ring, rounds: int, seconds: int) -> tuple[Rows, dict[str, Runs]]:
     """Every kind of record as fast as it is taken: CPU time a record, with its commands."""
-    rows = []
+    rows: Rows = []
+    results = {}
     for mix in ("sets", "signatures", "intents", "mix"):
-
-        def run(options: dict[str, object], mix: str = mix) -> Run:
-            return load(server, BATCHES, seconds, flood=mix, **SPEAKING_OF, **options)
-
-        def run_full(mix: str = mix) -> Run:
-            return run({}, mix)
-
-        variants = {
-            name: lambda carrier=carrier: run(carrier)  # type: ignore[misc]
-            for name, carrier in CARRIERS.items()
-        }
+        flood = {"flood": mix, **SPEAKING_OF}
         with ring.drained():
-            results = rounds_of(variants, rounds, mix)
-        results |= rounds_of({"by opcode, ring full": run_full}, rounds, mix)
-        for name, runs in results.items():
+            variants = {
+                name: partial(load, server, BATCHES, seconds, {**flood, **one})
+                for name, one in CARRIERS.items()
+            }
+            results[mix] = rounds_of(variants, rounds, mix)
+        full = {"by opcode, ring full": partial(load, server, BATCHES, seconds, flood)}
+        results[mix] |= rounds_of(full, rounds, mix)
+        for name, runs in results[mix].items():
             each = [run["cpu_s"] / run["records"] * 1e6 for run in runs]
+            dropped = sum(run["records_dropped"] for run in runs)
             row = [mix, name, f"{median_of(runs, 'records_per_s'):.0f}"]
-            rows.append(
-                [*row, with_interval(each, 2), f"{sum(r['records_dropped'] for r in runs):.0f}"]
-            )
-    return rows
+            rows.append([*row, with_interval(each, 2), f"{dropped:.0f}"])
+    return rows, results
 
 
 # ---- memory ----
@@ -197,47 +190,65 @@ def resident_bytes(server: Server) -> int:
 def remember(folder: Path, mix: str) -> tuple[list[str], Run]:
     """A million of them, sent to a target of its own."""
     with own_target(folder / mix, config=config(folder / mix)) as server:
-        load(server, BATCHES, 60, flood=mix, flood_records=1000, flood_ids=1000, **SPEAKING_OF)
+        flood = {"flood": mix, **SPEAKING_OF}
+        load(server, BATCHES, 60, {**flood, "flood_records": 1000, "flood_ids": 1000})
         before = resident_bytes(server)
-        run = load(
-            server, BATCHES, 600, flood=mix, flood_records=MANY, flood_ids=MANY, **SPEAKING_OF
-        )
+        result = load(server, BATCHES, 600, {**flood, "flood_records": MANY, "flood_ids": MANY})
         grown = resident_bytes(server) - before
     verdict = "within" if grown <= MANY_BYTES else "MORE THAN"
-    row = [mix, f"{run['records_accepted']:.0f}", f"{run['records_dropped']:.0f}"]
-    return [*row, f"{grown / 2**20:.1f} ({verdict} {MANY_BYTES >> 20})"], run | {
-        "grown_bytes": grown
-    }
+    row = [mix, f"{result['records_accepted']:.0f}", f"{result['records_dropped']:.0f}"]
+    row.append(f"{grown / 2**20:.1f} ({verdict} {MANY_BYTES >> 20})")
+    return row, result | {"grown_bytes": grown}
 
 
 # ---- all of it ----
 
 
-def measure(rounds: int, seconds: int) -> dict[str, object]:
-    """Run and print; returns every run."""
+def measure_reads(server: Server, rounds: int, seconds: int) -> dict[str, Runs]:
+    """Reads beside a flood: closed loop, then paced at half of what that reached."""
+    closed = beside(server, READS, rounds, seconds, 0)
+    rate = int(median_of(closed["no hints"], "iops") / 2)
+    paced = beside(server, PACED, rounds, seconds, rate)
+    heads = ["reads", "hints", "IOPS", "p50 us", "p99 us", "p50 ratio", "p99 ratio"]
+    heads += ["IOPS ratio", "CPU us/record", "records/s"]
+    rows = beside_rows(READS.name, closed) + beside_rows(f"paced, {rate}/s", paced)
+    print(lay_out([heads, *rows]))
+    return {"closed": closed, "paced": paced}
+
+
+def measure_records(server: Server, ring: Ring, rounds: int, seconds: int) -> dict[str, Runs]:
+    """Hints alone."""
+    rows, results = alone(server, ring, rounds, seconds)
+    print(lay_out([["hints alone", "carrier", "records/s", "CPU us/record", "dropped"], *rows]))
+    return results
+
+
+def measure_memory(folder: Path) -> dict[str, Run]:
+    """A million sets, a million signatures."""
+    rows = [["a million", "taken", "dropped", "MiB more resident"]]
+    results = {}
+    for mix in ("sets", "signatures"):
+        row, results[mix] = remember(folder, mix)
+        rows.append(row)
+    print(lay_out(rows))
+    return results
+
+
+def measure(parts: Sequence[str], rounds: int, seconds: int) -> dict[str, object]:
+    """Run the parts and print; returns every run."""
     results: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name:
         folder = Path(name)
-        (folder / "target").mkdir()
-        with own_target(folder / "target", config=config(folder / "target")) as server:
+        with own_target(folder, config=config(folder)) as server:
             fill(server)
             ring = Ring(server.pid)
-            with ring.drained():
-                closed = beside(server, READS, rounds, seconds, 0)
-                rate = int(statistics.median(run["iops"] for run in closed["no hints"]) / 2)
-                paced = beside(server, PACED, rounds, seconds, rate)
-            heads = ["reads", "hints", "IOPS", "p50 us", "p99 us", "p50 ratio", "p99 ratio"]
-            heads += ["IOPS ratio", "CPU us/record", "records/s"]
-            rows = beside_rows(READS.name, closed)
-            print(lay_out([heads, *rows, *beside_rows(f"paced, {rate}/s", paced)]))
-            print(f"\nring of facts: {ring.counts()[0]} put in, {ring.counts()[1]} lost\n")
-            rows = alone(server, ring, rounds, seconds)
-            heads = ["hints alone", "carrier", "records/s", "CPU us/record", "dropped"]
-            print(lay_out([heads, *rows]))
-            print(f"\nring of facts: {ring.counts()[0]} put in, {ring.counts()[1]} lost\n")
-        rows = [["a million", "taken", "dropped", "MiB more resident"]]
-        for mix in ("sets", "signatures"):
-            row, results[mix] = remember(folder, mix)
-            rows.append(row)
-        print(lay_out(rows))
-    return results | {"closed": closed, "paced": paced}
+            if "reads" in parts:
+                with ring.drained():
+                    results["reads"] = measure_reads(server, rounds, seconds)
+            if "records" in parts:
+                results["records"] = measure_records(server, ring, rounds, seconds)
+            head, lost = ring.counts()
+            print(f"ring of facts: {head} put in, {lost} found it full")
+        if "memory" in parts:
+            results["memory"] = measure_memory(folder)
+    return results

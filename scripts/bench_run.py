@@ -36,6 +36,12 @@ size = "256M"
 """
 
 Run = dict[str, float]
+"""What the generator says of one run, and what was measured beside it."""
+Runs = dict[str, list[Run]]
+"""Round by round, by variant."""
+Options = Mapping[str, object]
+"""KEY=VALUE of the generator."""
+NO_OPTIONS: Options = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,22 +142,26 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 def load_command(
-    server: Server, case: Case, seconds: int, span: int = SPAN_BYTES, **options: object
+    server: Server, case: Case, seconds: int, options: Options, span: int = SPAN_BYTES
 ) -> list[str]:
     """Return the command line of the generator (csrc/bench/load.c)."""
     load_of = (case.operation, case.size_bytes, case.depth, case.connections)
     words = [PROGRAMS / "load", server.address, server.port, server.nqn, *load_of, seconds, span]
-    if server.pid:
-        options = {"pid": server.pid, **options}
     words += [f"{key}={value}" for key, value in options.items()]
+    if server.pid:
+        words.append(f"pid={server.pid}")
     return pinned(GENERATOR_CORE, [str(word) for word in words])
 
 
 def load(
-    server: Server, case: Case, seconds: int, span: int = SPAN_BYTES, **options: object
+    server: Server,
+    case: Case,
+    seconds: int,
+    options: Options = NO_OPTIONS,
+    span: int = SPAN_BYTES,
 ) -> Run:
     """Run the generator once."""
-    command = load_command(server, case, seconds, span, **options)
+    command = load_command(server, case, seconds, options, span)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"bench: {case.name}: {done.stderr.strip()}")
@@ -161,17 +171,15 @@ def load(
 
 def fill(server: Server, span: int = SPAN_BYTES) -> None:
     """Write the span once, so that reads are tier hits."""
-    load(server, Case("write", 1 << 20, 8), 2, span)
+    load(server, Case("write", 1 << 20, 8), 2, span=span)
 
 
 # ---- rounds ----
 
 
-def rounds_of(
-    variants: Mapping[str, Callable[[], Run]], rounds: int, what: str
-) -> dict[str, list[Run]]:
+def rounds_of(variants: Mapping[str, Callable[[], Run]], rounds: int, what: str) -> Runs:
     """Run every variant in each round; which comes first goes round."""
-    results: dict[str, list[Run]] = {name: [] for name in variants}
+    results: Runs = {name: [] for name in variants}
     names = list(variants)
     for number in range(rounds):
         first = number % len(names)
