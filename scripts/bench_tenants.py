@@ -11,13 +11,10 @@ answered. Compared are hit rate and percentiles of B, run by run.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,6 @@ from bench_run import (
     fill,
     lay_out,
     load,
-    load_command,
     median_of,
     own_target,
     ratios,
@@ -42,15 +38,19 @@ from bench_run import (
 RATE = 20_000
 COLD_PERCENT = 2
 WORKING_SET_BYTES = 64 << 20
-SPAN_OF_A = 4 << 30
-HOSTILE_HOST = "nqn.2026-11.io.prestage:hostile-host"
 HOSTILE_NQN = "nqn.2026-11.io.prestage:hostile"
 BUDGET_PER_S = 200_000
 READS = Case("read", 4096, 128)
-BATCHES = Case("none", 4096, 1)
+FLOOD: Options = {
+    "flood": "hostile",
+    "flood_nqn": HOSTILE_NQN,
+    "flood_host": "nqn.2026-11.io.prestage:hostile-host",
+    "flood_span": 4 << 30,
+}
 FLOODS: dict[str, Options] = {
-    "at its budget": {"flood_rate": BUDGET_PER_S},
-    "without pause": {},
+    "none": {},
+    "at its budget": {**FLOOD, "flood_rate": BUDGET_PER_S},
+    "without pause": {**FLOOD, "flood_depth": 1},
 }
 MODEL = (
     'media = "model"\nmedia_options = {seed = 1, read_us = 80, read_p99_us = 200, write_us = 20,'
@@ -90,38 +90,14 @@ def ask(server: Server, method: str) -> Any:
     return json.loads(answer)["result"]
 
 
-@contextlib.contextmanager
-def flooding(server: Server, seconds: int, options: Options | None) -> Iterator[None]:
-    """Host A floods meanwhile, when there are options of a flood."""
-    if options is None:
-        yield
-        return
-    hostile = Server(server.address, server.port, HOSTILE_NQN)
-    flood = {"host": HOSTILE_HOST, "flood": "hostile", "flood_span": SPAN_OF_A, **options}
-    command = load_command(hostile, BATCHES, seconds + 60, flood)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        time.sleep(0.2)  # into the middle of it
-        if process.poll() is not None:
-            raise SystemExit("bench: the flood ended")
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def reads(server: Server, seconds: int, cold_percent: int, flood: Options | None) -> Run:
+def reads(server: Server, seconds: int, cold_percent: int, flood: Options) -> Run:
     """B's reads, and how many of their extents the tier had."""
-    with flooding(server, seconds, flood):
-        before = ask(server, "prestage_get_stats")
-        options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns()}
-        run = load(server, READS, seconds, options, WORKING_SET_BYTES)
-        after = ask(server, "prestage_get_stats")
-    hits, misses = (
-        after["tier"][name] - before["tier"][name] for name in ("read_hits", "read_misses")
-    )
-    records = after["hints"]["records"] - before["hints"]["records"]
-    return run | {"hit_rate": hits / (hits + misses), "flood_per_s": records / run["seconds"]}
+    options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
+    before = ask(server, "prestage_get_stats")["tier"]
+    run = load(server, READS, seconds, options, WORKING_SET_BYTES)
+    after = ask(server, "prestage_get_stats")["tier"]
+    hits, misses = (after[name] - before[name] for name in ("read_hits", "read_misses"))
+    return run | {"hit_rate": hits / (hits + misses)}
 
 
 def measure(rounds: int, seconds: int) -> dict[str, object]:
@@ -135,10 +111,9 @@ def measure(rounds: int, seconds: int) -> dict[str, object]:
             for cold_percent in (0, COLD_PERCENT):
                 fill(server, WORKING_SET_BYTES)
                 what = f"{RATE}/s, {cold_percent} % cold"
-                floods: dict[str, Options | None] = {"none": None, **FLOODS}
                 variants = {
                     name: partial(reads, server, seconds, cold_percent, flood)
-                    for name, flood in floods.items()
+                    for name, flood in FLOODS.items()
                 }
                 runs = rounds_of(variants, rounds, what)
                 results[what] = runs
@@ -149,7 +124,7 @@ def measure(rounds: int, seconds: int) -> dict[str, object]:
 
 def row(what: str, name: str, runs: list[Run], base: list[Run]) -> list[str]:
     """A line of the table."""
-    cells = [what, name, f"{median_of(runs, 'flood_per_s'):.0f}"]
+    cells = [what, name, "" if name == "none" else f"{median_of(runs, 'records_per_s'):.0f}"]
     cells.append(f"{median_of(runs, 'hit_rate'):.4f}")
     cells += [f"{median_of(runs, key):.1f}" for key in ("p50_us", "p99_us")]
     if name == "none":

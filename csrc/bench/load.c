@@ -14,6 +14,8 @@
  *   host=NQN         of the host
  *   flood=MIX        hints beside it on a queue of their own: sets, signatures, intents, mix,
  *                    hostile (flood.h). With OP none they are the whole load
+ *   flood_nqn=NQN    to this subsystem, not to that of the reads
+ *   flood_host=NQN   in the name of this host, then
  *   flood_rate=N     records a second (0: as fast as they are taken)
  *   flood_records=N  then it is over, SECONDS is only a limit
  *   flood_depth=N    batches in flight
@@ -193,14 +195,23 @@ static void report(const struct load *load, uint64_t elapsed_ns, uint64_t cpu_ns
   printf("}\n");
 }
 
+/* On a queue of the same controller, or, for another host or subsystem, on one of its own. */
 static void connect_flood(struct load *load, uint16_t qid) {
   struct flood_config config = load->options.flood;
+  struct geometry geometry = load->geometry;
+  struct endpoint endpoint = load->options.endpoint;
+  if (load->options.flood_nqn != NULL) {
+    endpoint.nqn = load->options.flood_nqn;
+    endpoint.host = load->options.flood_host;
+    admin_connect(&endpoint, 1, &geometry);
+    qid = 1;
+  }
   load->flood = calloc(1, sizeof *load->flood);
   if (load->flood == NULL) die("load: memory");
   struct queue *queue = &load->queues[load->queue_count++];
-  queue->fd = queue_connect(&load->options.endpoint, qid, config.depth, &load->geometry);
-  config.block_size = load->geometry.block_size;
-  config.in_capsule = load->geometry.in_capsule;
+  queue->fd = queue_connect(&endpoint, qid, config.depth, &geometry);
+  config.block_size = geometry.block_size;
+  config.in_capsule = geometry.in_capsule;
   flood_init(load->flood, &config, queue, clock_now_ns());
 }
 

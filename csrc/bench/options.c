@@ -59,6 +59,20 @@ static bool set_number(struct options *options, const char *name, const char *te
   return false;
 }
 
+/* A setting that is a name; false when there is none of that name. */
+static bool set_name(struct options *options, const char *name, const char *text) {
+  if (strcmp(name, "host") == 0) {
+    options->endpoint.host = text;
+  } else if (strcmp(name, "flood_nqn") == 0) {
+    options->flood_nqn = text;
+  } else if (strcmp(name, "flood_host") == 0) {
+    options->flood_host = text;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 /* KEY=VALUE; cuts the text in two. */
 static void set_option(struct options *options, char *text) {
   static const char *const mixes[] = {"sets", "signatures", "intents", "mix", "hostile"};
@@ -68,12 +82,10 @@ static void set_option(struct options *options, char *text) {
     exit(2);
   }
   *value++ = '\0';
-  if (strcmp(text, "host") == 0) {
-    options->endpoint.host = value;
-  } else if (strcmp(text, "flood") == 0) {
+  if (strcmp(text, "flood") == 0) {
     options->has_flood = true;
     options->flood.mix = (enum flood_mix)one_of("flood", value, mixes, 5);
-  } else if (!set_number(options, text, value)) {
+  } else if (!set_name(options, text, value) && !set_number(options, text, value)) {
     fprintf(stderr, "load: there is no option '%s'\n", text);
     exit(2);
   }
@@ -101,6 +113,7 @@ void read_options(struct options *options, int count, char **arguments) {
   options->span = number("SPAN", arguments[9], 4096, UINT64_MAX / 2);
   options->flood = (struct flood_config){.depth = 4, .ids = 65536, .nsid = 1};
   for (int i = 1 + PLACES; i < count; i++) set_option(options, arguments[i]);
+  if (options->flood_host == NULL) options->flood_host = options->endpoint.host;
   if (options->flood.span == 0) options->flood.span = options->span;
   options->flood.warm_span = options->span;
   options->flood.by_pages = options->flood.extension != 0;
