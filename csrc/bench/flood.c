@@ -9,6 +9,7 @@
 
 enum {
   SLOT = 65536,
+  MOST_BYTES = 1 << 28, /* max_query_bytes */
   SET_RANGES = 4,
   LARGEST = 96,      /* bytes of a record: a set of four ranges */
   INTENT_IDS = 2048, /* an intent replaces the one that had its number */
@@ -27,8 +28,12 @@ static struct pax_range some_slot(struct flood *flood) {
   return slot_at(flood, draw(flood, flood->config.span / SLOT));
 }
 
-static struct pax_range everything(const struct flood *flood) {
-  return (struct pax_range){.nlb = (uint32_t)(flood->config.span / flood->config.block_size)};
+/* As much as one record may speak of. */
+static struct pax_range most(struct flood *flood) {
+  uint64_t bytes = flood->config.span < MOST_BYTES ? flood->config.span : MOST_BYTES;
+  uint32_t blocks = (uint32_t)(bytes / flood->config.block_size);
+  uint64_t others = flood->config.span / flood->config.block_size - blocks;
+  return (struct pax_range){.slba = draw(flood, others + 1), .nlb = blocks};
 }
 
 static uint32_t put(uint8_t *at, const void *record, uint32_t size) {
@@ -82,7 +87,7 @@ static uint32_t put_intent(struct flood *flood, uint8_t *at) {
   return size + put(at + size, &range, sizeof range);
 }
 
-/* All of the namespace, now, before everybody else; or a piece of it, and another, and another. */
+/* As much as can be, now, before everybody else; or a piece, and another, and another. */
 static uint32_t put_hostile_intent(struct flood *flood, uint8_t *at) {
   struct pax_intent record = {.type = PAX_TYPE_INTENT,
                               .size = sizeof record + sizeof(struct pax_range),
@@ -91,7 +96,7 @@ static uint32_t put_hostile_intent(struct flood *flood, uint8_t *at) {
                               .nsid = flood->config.nsid,
                               .range_count = 1,
                               .flags = PAX_INTENT_FLAG_LATE_OK};
-  struct pax_range range = draw(flood, 2) == 0 ? everything(flood) : some_slot(flood);
+  struct pax_range range = draw(flood, 2) == 0 ? most(flood) : some_slot(flood);
   uint32_t size = put(at, &record, sizeof record);
   return size + put(at + size, &range, sizeof range);
 }
@@ -102,7 +107,7 @@ static uint32_t put_hostile_retain(struct flood *flood, uint8_t *at) {
                               .duration_ms = UINT32_MAX,
                               .nsid = flood->config.nsid,
                               .range_count = 1};
-  struct pax_range range = draw(flood, 2) == 0 ? everything(flood) : some_slot(flood);
+  struct pax_range range = draw(flood, 2) == 0 ? most(flood) : some_slot(flood);
   uint32_t size = put(at, &record, sizeof record);
   return size + put(at + size, &range, sizeof range);
 }
