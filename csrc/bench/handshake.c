@@ -77,7 +77,7 @@ static uint16_t fabrics_connect(int fd, const struct endpoint *endpoint, uint16_
   uint8_t data[CONNECT_DATA] = {[0] = 0x42, [15] = 1};
   memcpy(data + 16, &controller, sizeof controller);
   snprintf((char *)data + 256, 256, "%s", endpoint->nqn);
-  snprintf((char *)data + 512, 256, "nqn.2026-11.io.prestage:bench-host");
+  snprintf((char *)data + 512, 256, "%s", endpoint->host);
   struct capsule capsule = {.opcode = PS_OP_FABRICS, .nsid = 0x01}; /* FCTYPE Connect */
   capsule.cdw10 = (uint32_t)qid << 16;
   capsule.cdw11 = (entries - 1) | attributes << 16;

@@ -1,52 +1,58 @@
 /* A load generator for NVMe/TCP targets and for the bare server.
  *
- *   load ADDRESS PORT NQN|bare OP SIZE DEPTH CONNECTIONS SECONDS SPAN [PID]
+ *   load ADDRESS PORT NQN|bare OP SIZE DEPTH CONNECTIONS SECONDS SPAN [KEY=VALUE...]
  *
- * OP is read, write or mixed (two reads to a write), SIZE and SPAN are bytes (SPAN: how much of the
- * namespace is touched, from its start, at random), DEPTH is per connection. With PID, the CPU time
- * that process used meanwhile is measured. Prints one JSON object. One thread, epoll.
+ * OP is read, write, mixed (two reads to a write) or none, SIZE and SPAN are bytes (SPAN: how much
+ * of the namespace is touched, from its start, at random), DEPTH is per connection. Prints one JSON
+ * object. One thread, epoll. Without `rate` that many commands are always in flight (closed loop).
+ *
+ *   pid=N            also the CPU time that this process uses meanwhile
+ *   rate=N           commands a second at random times (Poisson), whatever is in flight: latency
+ *                    counts from when a command was due
+ *   cold_percent=N   of the reads go beyond SPAN, to the rest of the namespace
+ *   seed=N           of places and times
+ *   host=NQN         of the host
+ *   flood=MIX        hints beside it on a queue of their own: sets, signatures, intents, mix,
+ *                    hostile (flood.h). With OP none they are the whole load
+ *   flood_nqn=NQN    to this subsystem, not to that of the reads
+ *   flood_host=NQN   in the name of this host, then
+ *   flood_rate=N     records a second (0: as fast as they are taken)
+ *   flood_records=N  then it is over, SECONDS is only a limit
+ *   flood_depth=N    batches in flight
+ *   flood_ids=N      of sets, and places of signatures
+ *   flood_nsid=N     the namespace that is spoken of (intents: namespace 1, SPAN)
+ *   flood_span=N     bytes of it
+ *   extension=N      by pages of this extension namespace, not by the submit opcode
  */
-#include "load.h"
-
-#include <errno.h>
-#include <string.h>
+#include <math.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "flood.h"
 #include "histogram.h"
+#include "options.h"
 
-enum { DEPTH_MOST = 256, QUEUES_MOST = 64, BUFFER = 256 << 10, PAYLOAD = 2 << 20 };
-
-enum kind { READ, WRITE, MIXED };
-
-struct queue {
-  int fd;
-  uint8_t bytes[BUFFER];
-  size_t length;
-  size_t payload_left; /* of a C2HData that is arriving */
-  uint16_t payload_cid;
-  bool payload_ends; /* SUCCESS: no response follows */
-  struct capsule capsules[DEPTH_MOST];
-  struct short_pdu data[DEPTH_MOST];
-  uint64_t started_ns[DEPTH_MOST];
-  struct iovec out[4 * DEPTH_MOST];
-  size_t out_count, out_first;
-};
+enum { COMMANDS_MOST = DEPTH_MOST * QUEUES_MOST };
 
 struct load {
-  enum kind kind;
-  uint32_t size, depth, connections;
-  uint64_t span, seed, until_ns, done, reads;
-  bool is_over;
+  struct options options;
   struct geometry geometry;
   struct histogram histogram;
+  uint64_t seed, until_ns, due_ns, done, reads;
+  bool is_over;
+  uint32_t queue_count; /* with the flood's */
   struct queue *queues;
+  struct flood *flood;
+  uint32_t idle_count; /* commands that are not under way, when there is a rate */
+  struct {
+    struct queue *queue;
+    uint16_t cid;
+  } idle[COMMANDS_MOST];
 };
 
-static uint8_t payload[PAYLOAD], sink[PAYLOAD];
+static uint8_t payload[PAYLOAD];
 
 static uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
@@ -54,246 +60,199 @@ static uint64_t clock_ns(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t random_next(uint64_t *seed) {
-  *seed ^= *seed << 13;
-  *seed ^= *seed >> 7;
-  *seed ^= *seed << 17;
-  return *seed;
-}
-
-static void queue_out(struct queue *queue, void *bytes, size_t length) {
-  queue->out[queue->out_count++] = (struct iovec){bytes, length};
+/* The first byte of a command: within the span, or, for a share of them, beyond it. */
+static uint64_t some_place(struct load *load) {
+  const struct options *options = &load->options;
+  uint64_t first = 0, bytes = options->span;
+  if (options->cold_percent > 0 && random_next(&load->seed) % 100 < options->cold_percent) {
+    first = options->span;
+    bytes = load->geometry.blocks * load->geometry.block_size - first;
+  }
+  return first + (random_next(&load->seed) >> 8) % (bytes / options->size) * options->size;
 }
 
 /* Make the command of one slot and queue it for sending. */
-static void start(struct load *load, struct queue *queue, uint16_t cid, uint64_t now_ns) {
-  uint64_t place = random_next(&load->seed);
-  bool is_read = load->kind == READ || (load->kind == MIXED && place % 3 != 0);
-  uint64_t slba =
-      (place >> 8) % (load->span / load->size) * (load->size / load->geometry.block_size);
-  bool in_capsule = !is_read && load->size <= load->geometry.in_capsule;
-  struct capsule *capsule = &queue->capsules[cid];
-  *capsule = (struct capsule){.type = PS_PDU_COMMAND,
-                              .hlen = CAPSULE,
-                              .pdo = in_capsule ? CAPSULE : 0,
-                              .plen = CAPSULE + (in_capsule ? load->size : 0),
-                              .opcode = is_read ? PS_OP_READ : PS_OP_WRITE,
-                              .entry_flags = 0x40,
-                              .cid = cid,
-                              .nsid = 1,
-                              .sgl_length = load->size,
-                              .sgl_type = in_capsule ? PS_SGL_IN_CAPSULE : PS_SGL_TRANSPORT,
-                              .cdw10 = (uint32_t)slba,
-                              .cdw11 = (uint32_t)(slba >> 32),
-                              .cdw12 = load->size / load->geometry.block_size - 1};
-  queue->started_ns[cid] = now_ns;
-  queue_out(queue, capsule, CAPSULE);
-  if (in_capsule) queue_out(queue, payload, load->size);
+static void start(struct load *load, struct queue *queue, uint16_t cid, uint64_t started_ns) {
+  const struct options *options = &load->options;
+  bool is_read =
+      options->kind == READ || (options->kind == MIXED && random_next(&load->seed) % 3 != 0);
+  uint64_t slba = some_place(load) / load->geometry.block_size;
+  struct capsule sqe = {.opcode = is_read ? PS_OP_READ : PS_OP_WRITE,
+                        .nsid = 1,
+                        .cdw10 = (uint32_t)slba,
+                        .cdw11 = (uint32_t)(slba >> 32),
+                        .cdw12 = options->size / load->geometry.block_size - 1};
+  queue->started_ns[cid] = started_ns;
+  queue_command(queue, &sqe, cid, is_read ? NULL : payload, options->size,
+                load->geometry.in_capsule);
 }
 
-static void finish(struct load *load, struct queue *queue, uint16_t cid, uint64_t now_ns) {
+/* With a rate: start what is due, as far as there are commands. */
+static void start_due(struct load *load, uint64_t now_ns) {
+  while (load->due_ns <= now_ns && load->idle_count > 0 && !load->is_over) {
+    load->idle_count--;
+    start(load, load->idle[load->idle_count].queue, load->idle[load->idle_count].cid, load->due_ns);
+    double uniform = ((double)(random_next(&load->seed) >> 11) + 1.0) / 9007199254740993.0;
+    load->due_ns += (uint64_t)(-log(uniform) * 1e9 / (double)load->options.rate);
+  }
+}
+
+static void ended(struct queue *queue, uint16_t cid, uint64_t now_ns) {
+  struct load *load = queue->owner;
   histogram_add(&load->histogram, now_ns - queue->started_ns[cid]);
   load->done++;
   load->reads += queue->capsules[cid].opcode == PS_OP_READ;
-  if (!load->is_over) start(load, queue, cid, now_ns);
-}
-
-/* The target asks for a write's data (all of it is offered to every target here). */
-static void answer_r2t(struct queue *queue, const struct short_pdu *r2t) {
-  struct short_pdu *pdu = &queue->data[r2t->cccid];
-  *pdu = (struct short_pdu){.type = PS_PDU_H2C_DATA,
-                            .flags = PS_PDU_LAST,
-                            .hlen = SHORT_PDU,
-                            .pdo = SHORT_PDU,
-                            .plen = SHORT_PDU + r2t->length,
-                            .cccid = r2t->cccid,
-                            .ttag = r2t->ttag,
-                            .offset = r2t->offset,
-                            .length = r2t->length};
-  queue_out(queue, pdu, SHORT_PDU);
-  queue_out(queue, payload, r2t->length);
-}
-
-static void unexpected(const struct short_pdu *pdu) {
-  fprintf(stderr, "load: PDU type %u, status %04xh came\n", pdu->type, pdu->status >> 1);
-  exit(1);
-}
-
-static void handle(struct load *load, struct queue *queue, const struct short_pdu *pdu,
-                   uint64_t now_ns) {
-  if (pdu->type == PS_PDU_C2H_DATA) {
-    queue->payload_left = pdu->length;
-    queue->payload_cid = pdu->cccid;
-    queue->payload_ends = (pdu->flags & PS_PDU_SUCCESS) != 0;
-  } else if (pdu->type == PS_PDU_R2T) {
-    answer_r2t(queue, pdu);
-  } else if (pdu->type == PS_PDU_RESPONSE && pdu->status == 0) {
-    finish(load, queue, pdu->cid, now_ns);
-  } else {
-    unexpected(pdu);
+  load->is_over = load->is_over || now_ns >= load->until_ns;
+  if (load->options.rate > 0) {
+    load->idle[load->idle_count].queue = queue;
+    load->idle[load->idle_count++].cid = cid;
+  } else if (!load->is_over) {
+    start(load, queue, cid, now_ns);
   }
 }
 
-static size_t take_payload(struct load *load, struct queue *queue, size_t available,
-                           uint64_t now_ns) {
-  size_t part = available < queue->payload_left ? available : queue->payload_left;
-  queue->payload_left -= part;
-  if (queue->payload_left == 0 && queue->payload_ends)
-    finish(load, queue, queue->payload_cid, now_ns);
-  return part;
-}
-
-static void parse(struct load *load, struct queue *queue, uint64_t now_ns) {
-  size_t at = 0;
-  while (at < queue->length) {
-    size_t left = queue->length - at;
-    if (queue->payload_left > 0) {
-      at += take_payload(load, queue, left, now_ns);
-      continue;
-    }
-    if (left < SHORT_PDU) break;
-    struct short_pdu pdu;
-    memcpy(&pdu, queue->bytes + at, sizeof pdu);
-    at += SHORT_PDU;
-    handle(load, queue, &pdu, now_ns);
-  }
-  queue->length -= at;
-  memmove(queue->bytes, queue->bytes + at, queue->length);
-}
-
-static void flush_out(struct queue *queue) {
-  while (queue->out_first < queue->out_count) {
-    size_t count = queue->out_count - queue->out_first;
-    ssize_t sent = writev(queue->fd, queue->out + queue->out_first, (int)count);
-    if (sent < 0 && errno == EAGAIN) return;
-    if (sent < 0) die("load: send");
-    while (sent > 0) {
-      struct iovec *iov = &queue->out[queue->out_first];
-      size_t part = (size_t)sent < iov->iov_len ? (size_t)sent : iov->iov_len;
-      iov->iov_base = (uint8_t *)iov->iov_base + part;
-      iov->iov_len -= part;
-      sent -= (ssize_t)part;
-      if (iov->iov_len == 0) queue->out_first++;
-    }
-  }
-  queue->out_first = queue->out_count = 0;
-}
-
-static void receive(struct load *load, struct queue *queue) {
-  struct iovec in[2] = {{sink, queue->payload_left},
-                        {queue->bytes + queue->length, BUFFER - queue->length}};
-  /* No room to queue answers while output is stuck: leave the rest with the kernel. */
-  if (queue->out_count > 2 * DEPTH_MOST) return;
-  ssize_t got = readv(queue->fd, in, 2);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) die("load: the target closed the connection");
-  uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+/* What has to be done at `now_ns` although nothing came; when it is time again. */
+static uint64_t keep_time(struct load *load, uint64_t now_ns) {
+  uint64_t next_ns = load->until_ns;
   if (now_ns >= load->until_ns) load->is_over = true;
-  size_t direct = (size_t)got < queue->payload_left ? (size_t)got : queue->payload_left;
-  if (direct > 0) take_payload(load, queue, direct, now_ns);
-  queue->length += (size_t)got - direct;
-  parse(load, queue, now_ns);
+  if (load->options.rate > 0) {
+    start_due(load, now_ns);
+    if (load->idle_count > 0 && load->due_ns < next_ns) next_ns = load->due_ns;
+  }
+  if (load->flood != NULL) {
+    flood_send(load->flood, now_ns);
+    uint64_t flood_ns = flood_next_ns(load->flood);
+    if (flood_ns < next_ns) next_ns = flood_ns;
+    if (flood_is_over(load->flood)) load->is_over = true;
+  }
+  for (uint32_t i = 0; i < load->queue_count; i++) queue_flush(&load->queues[i]);
+  return next_ns;
+}
+
+/* Without a rate all commands start now, and each again when it has ended. */
+static void start_all(struct load *load, uint64_t now_ns) {
+  load->until_ns = now_ns + load->options.seconds * 1000000000;
+  load->due_ns = now_ns;
+  for (uint32_t i = 0; i < load->options.connections; i++) {
+    struct queue *queue = &load->queues[i];
+    queue->owner = load;
+    queue->ended = ended;
+    for (uint32_t cid = 0; cid < load->options.depth; cid++) {
+      if (load->options.rate == 0) {
+        start(load, queue, (uint16_t)cid, now_ns);
+        continue;
+      }
+      load->idle[load->idle_count].queue = queue;
+      load->idle[load->idle_count++].cid = (uint16_t)cid;
+    }
+  }
 }
 
 static void run(struct load *load) {
   int epoll_fd = epoll_create1(0);
-  uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-  for (uint32_t i = 0; i < load->connections; i++) {
-    struct queue *queue = &load->queues[i];
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = queue};
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, queue->fd, &event);
-    for (uint32_t cid = 0; cid < load->depth; cid++) start(load, queue, (uint16_t)cid, now_ns);
-    flush_out(queue);
+  if (epoll_fd < 0) die("load: epoll");
+  for (uint32_t i = 0; i < load->queue_count; i++) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &load->queues[i]};
+    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, load->queues[i].fd, &event);
   }
-  while (!load->is_over) {
-    struct epoll_event events[QUEUES_MOST];
-    int count = epoll_wait(epoll_fd, events, QUEUES_MOST, 1000);
-    if (count == 0 && clock_ns(CLOCK_MONOTONIC) > load->until_ns + 5000000000u)
-      die("load: nothing came for seconds");
-    for (int i = 0; i < count; i++) {
-      receive(load, events[i].data.ptr);
-      flush_out(events[i].data.ptr);
-    }
-    for (uint32_t i = 0; i < load->connections; i++) flush_out(&load->queues[i]);
+  start_all(load, clock_now_ns());
+  for (;;) {
+    struct epoll_event events[QUEUES_MOST + 1];
+    uint64_t now_ns = clock_now_ns();
+    uint64_t next_ns = keep_time(load, now_ns);
+    if (load->is_over) break;
+    uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+    int count = epoll_pwait2(epoll_fd, events, QUEUES_MOST + 1, &wait, NULL);
+    for (int i = 0; i < count; i++) queue_receive(events[i].data.ptr);
   }
   close(epoll_fd);
+}
+
+static void report_flood(const struct flood *flood, double seconds) {
+  printf(
+      ", \"records\": %llu, \"batches\": %llu, \"records_accepted\": %llu, "
+      "\"records_dropped\": %llu, \"records_per_s\": %.1f",
+      (unsigned long long)flood->records, (unsigned long long)flood->batches,
+      (unsigned long long)flood->accepted, (unsigned long long)flood->dropped,
+      (double)flood->records / seconds);
 }
 
 static void report(const struct load *load, uint64_t elapsed_ns, uint64_t cpu_ns,
                    uint64_t own_cpu_ns) {
   double seconds = (double)elapsed_ns / 1e9, done = (double)load->done;
+  double each = done > 0 ? 1e3 * done : 1e3;
   printf(
       "{\"iops\": %.1f, \"bytes_per_s\": %.1f, \"commands\": %llu, \"reads\": %llu, "
       "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"cpu_us_per_command\": %.4f, "
-      "\"generator_cpu_us_per_command\": %.4f, \"seconds\": %.4f}\n",
-      done / seconds, done * load->size / seconds, (unsigned long long)load->done,
+      "\"generator_cpu_us_per_command\": %.4f, \"cpu_s\": %.6f, \"seconds\": %.4f",
+      done / seconds, done * load->options.size / seconds, (unsigned long long)load->done,
       (unsigned long long)load->reads, (double)histogram_at(&load->histogram, 0.5) / 1e3,
       (double)histogram_at(&load->histogram, 0.99) / 1e3,
-      (double)histogram_at(&load->histogram, 0.999) / 1e3, (double)cpu_ns / 1e3 / done,
-      (double)own_cpu_ns / 1e3 / done, seconds);
+      (double)histogram_at(&load->histogram, 0.999) / 1e3, (double)cpu_ns / each,
+      (double)own_cpu_ns / each, (double)cpu_ns / 1e9, seconds);
+  if (load->flood != NULL) report_flood(load->flood, seconds);
+  printf("}\n");
 }
 
-static uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most) {
-  char *end;
-  errno = 0;
-  uint64_t value = strtoull(text, &end, 10);
-  if (errno != 0 || *text == '\0' || *end != '\0' || value < least || value > most) {
-    fprintf(stderr, "load: %s is '%s', expected %llu to %llu\n", name, text,
-            (unsigned long long)least, (unsigned long long)most);
+/* On a queue of the same controller, or, for another host or subsystem, on one of its own. */
+static void connect_flood(struct load *load, uint16_t qid) {
+  struct flood_config config = load->options.flood;
+  struct geometry geometry = load->geometry;
+  struct endpoint endpoint = load->options.endpoint;
+  if (load->options.flood_nqn != NULL) {
+    endpoint.nqn = load->options.flood_nqn;
+    endpoint.host = load->options.flood_host;
+    admin_connect(&endpoint, 1, &geometry);
+    qid = 1;
+  }
+  load->flood = calloc(1, sizeof *load->flood);
+  if (load->flood == NULL) die("load: memory");
+  struct queue *queue = &load->queues[load->queue_count++];
+  queue->fd = queue_connect(&endpoint, qid, config.depth, &geometry);
+  config.block_size = geometry.block_size;
+  config.in_capsule = geometry.in_capsule;
+  flood_init(load->flood, &config, queue, clock_now_ns());
+}
+
+static void connect_all(struct load *load) {
+  const struct options *options = &load->options;
+  const struct endpoint *endpoint = &options->endpoint;
+  uint32_t queues = options->connections + (options->has_flood ? 1 : 0);
+  load->geometry = (struct geometry){.block_size = 4096, .blocks = 1u << 30, .in_capsule = 8192};
+  if (queues == 0) {
+    fprintf(stderr, "load: OP none needs a flood\n");
     exit(2);
   }
-  return value;
-}
-
-static enum kind kind_of(const char *text) {
-  static const char *const names[] = {"read", "write", "mixed"};
-  for (int i = 0; i < 3; i++)
-    if (strcmp(text, names[i]) == 0) return (enum kind)i;
-  fprintf(stderr, "load: OP is '%s', expected read, write or mixed\n", text);
-  exit(2);
-}
-
-static void connect_all(struct load *load, const struct endpoint *endpoint) {
-  load->geometry = (struct geometry){.block_size = 4096, .blocks = 1u << 30, .in_capsule = 8192};
-  if (endpoint->nqn != NULL) admin_connect(endpoint, load->connections, &load->geometry);
-  if (load->span > load->geometry.blocks * load->geometry.block_size || load->span < load->size) {
+  if (endpoint->nqn != NULL) admin_connect(endpoint, queues, &load->geometry);
+  uint64_t bytes = load->geometry.blocks * load->geometry.block_size;
+  if (options->span > bytes || options->span < options->size) {
     fprintf(stderr, "load: SPAN must be between SIZE and the namespace's size\n");
     exit(2);
   }
-  load->queues = calloc(load->connections, sizeof *load->queues);
+  load->queues = calloc(queues, sizeof *load->queues);
   if (load->queues == NULL) die("load: memory");
-  for (uint32_t i = 0; i < load->connections; i++) {
-    load->queues[i].fd = queue_connect(endpoint, (uint16_t)(i + 1), load->depth, &load->geometry);
+  for (; load->queue_count < options->connections; load->queue_count++) {
+    uint16_t qid = (uint16_t)(load->queue_count + 1);
+    load->queues[load->queue_count].fd =
+        queue_connect(endpoint, qid, options->depth, &load->geometry);
   }
+  if (options->has_flood) connect_flood(load, (uint16_t)queues);
 }
 
 int main(int argc, char **argv) {
-  if (argc != 10 && argc != 11) {
-    fprintf(stderr,
-            "usage: load ADDRESS PORT NQN|bare OP SIZE DEPTH CONNECTIONS SECONDS SPAN"
-            " [PID]\n");
-    return 2;
-  }
-  struct endpoint endpoint = {argv[1], argv[2], strcmp(argv[3], "bare") == 0 ? NULL : argv[3]};
   static struct load load;
-  load.kind = kind_of(argv[4]);
-  load.size = (uint32_t)number("SIZE", argv[5], 512, PAYLOAD);
-  load.depth = (uint32_t)number("DEPTH", argv[6], 1, DEPTH_MOST);
-  load.connections = (uint32_t)number("CONNECTIONS", argv[7], 1, QUEUES_MOST);
-  uint64_t seconds = number("SECONDS", argv[8], 1, 3600);
-  load.span = number("SPAN", argv[9], 4096, UINT64_MAX / 2);
-  load.seed = 88172645463325252u;
+  read_options(&load.options, argc, argv);
+  load.seed = load.options.seed;
   clockid_t cpu_clock = CLOCK_MONOTONIC;
-  if (argc == 11) {
-    pid_t pid = (pid_t)number("PID", argv[10], 1, 1 << 22);
-    if (clock_getcpuclockid(pid, &cpu_clock) != 0) die("load: PID");
-  }
-  connect_all(&load, &endpoint);
+  bool has_pid = load.options.pid != 0;
+  if (has_pid && clock_getcpuclockid((pid_t)load.options.pid, &cpu_clock) != 0) die("load: pid");
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* a wait of microseconds is one */
+  connect_all(&load);
   uint64_t cpu_ns = clock_ns(cpu_clock), own_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-  uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
-  load.until_ns = start_ns + seconds * 1000000000;
+  uint64_t start_ns = clock_now_ns();
   run(&load);
-  report(&load, clock_ns(CLOCK_MONOTONIC) - start_ns, argc == 11 ? clock_ns(cpu_clock) - cpu_ns : 0,
+  report(&load, clock_now_ns() - start_ns, has_pid ? clock_ns(cpu_clock) - cpu_ns : 0,
          clock_ns(CLOCK_PROCESS_CPUTIME_ID) - own_ns);
   return 0;
 }

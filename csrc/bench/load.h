@@ -1,4 +1,4 @@
-/* The load generator's parts: handshake.c connects queues, load.c drives them. */
+/* How the load generator reaches a target (handshake.c). */
 #ifndef PRESTAGE_BENCH_LOAD_H
 #define PRESTAGE_BENCH_LOAD_H
 
@@ -9,7 +9,8 @@
 
 struct endpoint {
   const char *address, *port;
-  const char *nqn; /* NULL: the bare server, which takes I/O at once */
+  const char *nqn;  /* NULL: the bare server, which takes I/O at once */
+  const char *host; /* NQN of the host */
 };
 
 struct geometry {

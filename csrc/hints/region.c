@@ -55,6 +55,7 @@ void hints_region_add(struct ps_hints *hints, const struct set *set, uint32_t at
   for (uint32_t i = 0; i < RANGE_NODES && first + i <= last; i++) {
     add_node(hints, bucket_of(hints, set->tenant, set->volume, level, first + i), at);
     tenant->ordered[level]++;
+    tenant->ordered_levels |= 1u << level;
   }
 }
 
@@ -74,7 +75,7 @@ void hints_region_remove(struct ps_hints *hints, const struct set *set, uint32_t
     range->node = node->sibling;
     hints_give(&hints->nodes, index);
     assert(tenant->ordered[level] > 0);
-    tenant->ordered[level]--;
+    if (--tenant->ordered[level] == 0) tenant->ordered_levels &= ~(1u << level);
   }
 }
 
@@ -92,8 +93,8 @@ static bool is_match(const struct ps_hints *hints, uint64_t now_ns, uint32_t at,
 uint32_t hints_region_find(const struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
                            uint32_t volume, uint64_t offset) {
   const struct tenant *who = hints_tenant(hints, tenant);
-  for (uint32_t level = 0; level < LEVELS; level++) {
-    if (who->ordered[level] == 0) continue;
+  for (uint32_t levels = who->ordered_levels; levels != 0; levels &= levels - 1) {
+    uint32_t level = (uint32_t)__builtin_ctz(levels);
     uint64_t region = offset >> (LEVEL_SHIFT + level * LEVEL_STEP);
     uint32_t index = hints->regions[bucket_of(hints, tenant, volume, level, region)];
     for (uint32_t i = 0; i < LOOK_MOST && index != NONE; i++) {

@@ -218,6 +218,7 @@ struct tenant {
   uint32_t second_records, last_records; /* in it, and in the one before */
   uint32_t extents_owed;
   uint32_t ordered[LEVELS]; /* nodes of ordered sets by level */
+  uint32_t ordered_levels;  /* a bit for each level that has some */
   uint64_t implicit_first, implicit_next;
   uint64_t batches, refused, records, unknown, dropped[8], read_hints, dataset_sets;
   uint64_t event_count, events_lost;

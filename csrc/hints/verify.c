@@ -70,7 +70,12 @@ static int check_sets(const struct ps_hints *hints) {
   if (chunks != hints->chunks.in_use) return BAD_CHUNKS;
   uint64_t nodes = 0;
   for (uint32_t i = 0; i < hints->config.tenant_count; i++) {
-    for (uint32_t level = 0; level < LEVELS; level++) nodes += hints->tenants[i].ordered[level];
+    const struct tenant *tenant = &hints->tenants[i];
+    for (uint32_t level = 0; level < LEVELS; level++) {
+      bool has_some = (tenant->ordered_levels >> level & 1) != 0;
+      if (has_some != (tenant->ordered[level] > 0)) return BAD_NODES;
+      nodes += tenant->ordered[level];
+    }
   }
   return nodes == hints->nodes.in_use ? GOOD : BAD_NODES;
 }

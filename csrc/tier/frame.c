@@ -71,9 +71,21 @@ void tier_expire_promises(struct ps_tier *tier) {
   }
 }
 
-/* The coldest extent of each class is a candidate; the one worth least goes. Among equals the
- * lowest class, and that is the one used longest ago in it. What is kept goes last of all. */
-static uint32_t victim(const struct ps_tier *tier) {
+/* One of the coldest of those that a tenant keeps beyond its share; NONE: none of these is. */
+static uint32_t kept_beyond_share(const struct ps_tier *tier) {
+  const struct list *kept = &tier->classes[CLASS_KEPT];
+  uint32_t index = kept->last;
+  for (uint32_t looks = 0; index != NONE && looks < HUNT_LENGTH; looks++) {
+    uint16_t keeper = tier->frames[tier->extents[index].frame].keeper;
+    if (tier->tenants[keeper].stats.hint_frames > tier_share(tier, keeper)) return index;
+    index = tier_list_previous(kept, index);
+  }
+  return NONE;
+}
+
+/* The coldest extent of each class but what is kept is a candidate; the one worth least. Among
+ * equals the lowest class, and that is the one used longest ago in it. NONE: there is none. */
+static uint32_t worth_least(const struct ps_tier *tier) {
   uint32_t best = NONE;
   float best_value = 0;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) {
@@ -89,7 +101,22 @@ static uint32_t victim(const struct ps_tier *tier) {
     best = index;
     best_value = value;
   }
-  return best != NONE ? best : tier->classes[CLASS_KEPT].last;
+  return best;
+}
+
+/* What is kept goes last of all; but a keep holds as far as its tenant's share goes, and does not
+ * cost another tenant anything of its own. */
+static uint32_t victim(const struct ps_tier *tier) {
+  uint32_t best = worth_least(tier);
+  uint32_t coldest_kept = tier->classes[CLASS_KEPT].last;
+  if (coldest_kept == NONE) return best;
+  if (best != NONE) {
+    uint16_t tenant = tier->extents[best].tenant;
+    if (tier->tenants[tenant].stats.frames > tier_share(tier, tenant)) return best;
+  }
+  uint32_t beyond = kept_beyond_share(tier);
+  if (beyond != NONE) return beyond;
+  return best != NONE ? best : coldest_kept;
 }
 
 uint32_t tier_take_free(struct ps_tier *tier) {

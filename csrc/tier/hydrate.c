@@ -75,6 +75,14 @@ static uint32_t choose(const struct hunt *hunt) {
   return found[SOURCE_OTHER] != NONE ? found[SOURCE_OTHER] : found[SOURCE_UNREAD];
 }
 
+/* What is free now was another's a moment ago where there is little of it, for commands take frames
+ * and give them back: with its share a tenant's hints take what nobody has used, and no more. */
+static bool may_take_free(const struct ps_tier *tier, const struct hunt *hunt) {
+  if (tier->frame_free == NONE || hunt->is_at_limit) return false;
+  if (tier->tenants[hunt->tenant].stats.frames < hunt->share) return true;
+  return tier->frames_free > tier->config.frame_count / SPARE_SHARE;
+}
+
 static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {
   bool is_speculative = access->urgency == PS_TIER_SPECULATIVE;
   struct hunt hunt = {.tenant = access->tenant,
@@ -83,7 +91,7 @@ static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *ac
                       .share = tier_share(tier, access->tenant),
                       .found = {NONE, NONE, NONE}};
   if (tier->frame_queue.first != NULL || tier->tenants[access->tenant].hint_limit == 0) return NONE;
-  if (!hunt.is_at_limit && tier->frame_free != NONE) return tier_take_free(tier);
+  if (may_take_free(tier, &hunt)) return tier_take_free(tier);
   if (is_speculative) hunt.ceiling = tier->values[CLASS_HYDRATED * AGE_BINS];
   tier_expire_promises(tier);
   search_classes(tier, &hunt);

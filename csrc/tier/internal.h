@@ -51,6 +51,7 @@ enum {
   PROMISE_TICKS = 1024, /* how long a filled extent is kept for who waited for it */
   BACKOFF_MOST = 64,    /* times retry_ns */
   HUNT_LENGTH = 32,     /* extents of a list, and frames, that a hint looks at for one to evict */
+  SPARE_SHARE = 16,     /* when more than one frame of so many is free, there are some to spare */
   HINT_SHARE = 4,       /* one frame of so many may be held by hints of one tenant, by default */
   EXPIRE_MOST = 8       /* keeps that one call ends; each call makes one at most */
 };

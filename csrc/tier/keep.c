@@ -1,5 +1,5 @@
 /* Keeps: extents that a hint wants to stay for a time. While it lasts an extent is of class 5,
- * whatever class it is otherwise, and only reads and writes that find nothing else evict it. */
+ * whatever class it is otherwise, and only reads and writes evict it: see victim in frame.c. */
 #include "keep.h"
 
 /* The extent counts for who keeps it, unless it does so already: see tenant.c. */

@@ -128,6 +128,21 @@ def test_hints_of_one_tenant_cannot_evict_from_the_share_of_another() -> None:
     assert (tier.tenant(A).frames, tier.tenant(B).frames) == (4, 4)
 
 
+def test_hints_do_not_grow_beyond_a_share_by_the_frames_that_commands_give_back() -> None:
+    tier = small_tier(64)
+    theirs = read_in(tier, B, 0, 24)
+    frame = ffi.new("uint32_t *")
+    for extent in range(100, 200):
+        tier.now_ns += MS
+        until_ns = tier.now_ns + 1000 * SECOND
+        tier.prestage(extent * SLOT, tenant=A, keep_until_ns=until_ns)
+        # A command, whoever's, takes a frame for the data that it receives, and gives it back.
+        assert lib.ps_tier_fresh(tier.tier, tier.now_ns, waiter(), frame) == DONE
+        lib.ps_tier_release(tier.tier, tier.now_ns, frame[0])
+    assert tier.tenant(A).frames == 36, "more than its share, but a 16th stays free"
+    assert resident(tier, theirs) == 24
+
+
 def test_a_tenant_beyond_its_share_gives_frames_to_hints_down_to_its_share() -> None:
     tier = small_tier(8)
     theirs = read_in(tier, B, 0, 8)

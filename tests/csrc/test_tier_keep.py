@@ -97,9 +97,26 @@ def test_demand_takes_kept_frames_when_there_are_no_others() -> None:
         assert keep(tier, extent) == UNIT
     scan(tier, 100, 1)
     assert tier.tenant(A).hint_frames == 3
+    scan(tier, 101, 1)
+    assert tier.tenant(A).hint_frames == 2, "what is beyond its share goes for another's share"
+    scan(tier, 102, 1)
+    assert tier.tenant(A).hint_frames == 2, "within its share it stays"
     tier.write(200 * SLOT, b"w" * UNIT, tenant=B)
-    assert tier.tenant(A).hint_frames == 3, "the frame that was read goes before what is kept"
+    assert tier.tenant(A).hint_frames == 2, "the frame that was read goes before what is kept"
     tier.settle()
+
+
+def test_who_keeps_everything_leaves_another_tenant_its_share() -> None:
+    tier = tier_with_limit(64, frames=64)
+    for extent in range(64):
+        tier.prestage(extent * SLOT, tenant=A)
+        assert keep(tier, extent, 1000) == UNIT
+    for _ in range(2):
+        scan(tier, 100, 32)
+    assert tier.tenant(A).hint_frames == 32
+    assert all(tier.resident((100 + extent) * SLOT) == UNIT for extent in range(32))
+    scan(tier, 200, 64)
+    assert tier.tenant(A).hint_frames == 32
 
 
 def test_many_keeps_that_end_together_end_a_few_a_call() -> None:

@@ -1,0 +1,135 @@
+"""`scripts/bench tenants`: what one host's flood of hints does to the reads of another.
+
+One reactor, one tier of 256 MiB, two subsystems on a medium that is modelled (`media = "model"`).
+Host B reads 4 KiB at random times, RATE a second: from a working set of 64 MiB, which is within its
+share, and, in the second case, COLD_PERCENT of them from elsewhere, so that the 99th percentile is
+that of a read of the medium. Host A reads nothing. In every second run it floods the target: a
+third each of intents for all of its namespace or a piece of it, urgent and due at once; of retains
+of the same, for good; and of sets; as many a second as its budget takes, or as fast as batches are
+answered. Compared are hit rate and percentiles of B, run by run.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench_run import (
+    NQN,
+    Case,
+    Options,
+    Run,
+    Server,
+    fill,
+    lay_out,
+    load,
+    median_of,
+    own_target,
+    ratios,
+    rounds_of,
+    with_interval,
+)
+
+RATE = 20_000
+COLD_PERCENT = 2
+WORKING_SET_BYTES = 64 << 20
+HOSTILE_NQN = "nqn.2026-11.io.prestage:hostile"
+BUDGET_PER_S = 200_000
+READS = Case("read", 4096, 128)
+FLOOD: Options = {
+    "flood": "hostile",
+    "flood_nqn": HOSTILE_NQN,
+    "flood_host": "nqn.2026-11.io.prestage:hostile-host",
+    "flood_span": 4 << 30,
+}
+FLOODS: dict[str, Options] = {
+    "none": {},
+    "at its budget": {**FLOOD, "flood_rate": BUDGET_PER_S},
+    "without pause": {**FLOOD, "flood_depth": 1},
+}
+MODEL = (
+    'media = "model"\nmedia_options = {seed = 1, read_us = 80, read_p99_us = 200, write_us = 20,'
+    ' bandwidth = "2G", channels = 16}'
+)
+
+
+def config(folder: Path) -> str:
+    """B's subsystem and A's, each with a namespace on a medium of its own."""
+    return f"""[[listeners]]
+address = "127.0.0.1"
+port = 0
+[tier]
+size = "256M"
+[[subsystems]]
+nqn = "{NQN}"
+[[subsystems.namespaces]]
+path = "{folder}/quiet"
+size = "8G"
+{MODEL}
+[[subsystems]]
+nqn = "{HOSTILE_NQN}"
+[[subsystems.namespaces]]
+path = "{folder}/hostile"
+size = "4G"
+{MODEL}
+"""
+
+
+def ask(server: Server, method: str) -> Any:
+    """Call a method of the control socket."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(server.control_socket)
+        control.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
+        control.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: control.recv(1 << 16), b""))
+    return json.loads(answer)["result"]
+
+
+def reads(server: Server, seconds: int, cold_percent: int, flood: Options) -> Run:
+    """B's reads, and how many of their extents the tier had."""
+    options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
+    before = ask(server, "prestage_get_stats")["tier"]
+    run = load(server, READS, seconds, options, WORKING_SET_BYTES)
+    after = ask(server, "prestage_get_stats")["tier"]
+    hits, misses = (after[name] - before[name] for name in ("read_hits", "read_misses"))
+    return run | {"hit_rate": hits / (hits + misses)}
+
+
+def measure(rounds: int, seconds: int) -> dict[str, object]:
+    """Run and print; returns every run."""
+    results: dict[str, object] = {}
+    heads = ["B reads", "A's flood", "records/s", "hit rate", "p50 us", "p99 us"]
+    rows = [[*heads, "hit rate ratio", "p50 ratio", "p99 ratio"]]
+    with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name:
+        folder = Path(name)
+        with own_target(folder, config=config(folder)) as server:
+            for cold_percent in (0, COLD_PERCENT):
+                fill(server, WORKING_SET_BYTES)
+                what = f"{RATE}/s, {cold_percent} % cold"
+                variants = {
+                    name: partial(reads, server, seconds, cold_percent, flood)
+                    for name, flood in FLOODS.items()
+                }
+                runs = rounds_of(variants, rounds, what)
+                results[what] = runs
+                rows += [row(what, name, runs[name], runs["none"]) for name in runs]
+    print(lay_out(rows))
+    return results
+
+
+def row(what: str, name: str, runs: list[Run], base: list[Run]) -> list[str]:
+    """A line of the table."""
+    cells = [what, name, "" if name == "none" else f"{median_of(runs, 'records_per_s'):.0f}"]
+    cells.append(f"{median_of(runs, 'hit_rate'):.4f}")
+    cells += [f"{median_of(runs, key):.1f}" for key in ("p50_us", "p99_us")]
+    if name == "none":
+        return [*cells, "", "", ""]
+    keys = ("hit_rate", "p50_us", "p99_us")
+    return cells + [
+        with_interval(ratios(runs, base, key), 4 if key == "hit_rate" else 3) for key in keys
+    ]
