@@ -80,6 +80,8 @@ uint32_t hints_find_set(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant
 bool hints_is_stale(const struct ps_hints *hints, const struct set *set, uint64_t now_ns);
 void hints_unreference(struct ps_hints *hints, uint32_t set);
 void hints_drop_set(struct ps_hints *hints, uint32_t set);
+/* Frees at least so many ranges of sets that nobody wants any more, if there are. */
+void hints_bury(struct ps_hints *hints, uint32_t ranges);
 uint8_t hints_apply_set(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                         const uint8_t *record);
 uint64_t hints_expiry(const struct ps_hints *hints, uint64_t now_ns, uint32_t ttl_ms);
