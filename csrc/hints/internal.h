@@ -197,6 +197,9 @@ bool hints_take_records(const struct ps_hints *hints, struct tenant *tenant, uin
 /* ... of look-ups of extents. */
 bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint64_t extents);
+/* Whether so much may be looked at for the page at hand, too. What comes first always may: it is
+ * bounded by itself. */
+bool hints_look(struct ps_hints *hints, uint64_t looks);
 void hints_count_records(struct tenant *tenant, uint64_t now_ns, uint32_t records);
 uint64_t hints_recent_records(const struct tenant *tenant, uint64_t now_ns);
 void hints_note_event(struct ps_hints *hints, const struct intent *intent);

@@ -129,6 +129,7 @@ void ps_hints_submit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
   assert(bytes != NULL || size == 0);
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
   struct outcome outcome = {.result = result};
+  hints->looks = 0;
   ps_hints_check(bytes, size, PAX_MAX_BATCH_BYTES, result);
   if (mailbox < PAX_MAILBOXES) {
     outcome.page = hints_page(hints, hints_open_page(hints, scope->tenant, mailbox));

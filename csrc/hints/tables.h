@@ -31,6 +31,7 @@ enum {
   WALK_EXTENTS = 64,      /* looked at in one start of a job */
   SETTLE_EXTENTS = 256,   /* looked at in one look at whether an intent is ready */
   ARRIVAL_EXTENTS = 4096, /* looked at to see whether an intent is warm already */
+  LOOKS_MOST = 16384,     /* extents and ranges looked at for the records of one page */
   PASSES_MOST = 8,        /* how often what was evicted again is brought in again for an intent */
   TICK_INTENTS = 64,      /* woken in one tick */
   SWEEP_ITEMS = 1024,     /* looked at in one step of the sweep */
@@ -282,6 +283,7 @@ struct ps_hints {
       graves; /* first of those that nobody wants any more: their ranges are freed bit by bit */
   uint64_t bury_ns; /* when the next step of that is due; UINT64_MAX: there is none */
   struct ps_hints_stats stats;
+  uint64_t looks;         /* at extents and ranges, for this page so far */
   uint64_t mapped_tables; /* bytes of buckets and the like */
   struct {
     void *start;

@@ -36,6 +36,13 @@ bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uin
   return true;
 }
 
+bool hints_look(struct ps_hints *hints, uint64_t looks) {
+  assert(hints != NULL);
+  if (hints->looks > 0 && looks > LOOKS_MOST - hints_min(hints->looks, LOOKS_MOST)) return false;
+  hints->looks += looks;
+  return true;
+}
+
 static void turn_second(struct tenant *tenant, uint64_t second) {
   if (second <= tenant->second) return;
   tenant->last_records = second == tenant->second + 1 ? tenant->second_records : 0;
