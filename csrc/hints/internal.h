@@ -194,6 +194,9 @@ const struct ps_hints_budget *hints_budget(const struct ps_hints *hints,
 /* Takes the price of records out of the tenant's allowance; false: it is used up. */
 bool hints_take_records(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint32_t records);
+/* ... of one record with its ranges: it is never more than a second's worth. */
+bool hints_take_record(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
+                       uint32_t ranges);
 /* ... of look-ups of extents. */
 bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint64_t extents);

@@ -41,6 +41,7 @@ enum {
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
   EXTENTS_PER_TOKEN = 64, /* extents that may be looked up for the price of one record */
+  RANGES_PER_TOKEN = 16,  /* ranges that a record brings for the price of one more */
   MAPS = 32
 };
 
@@ -279,9 +280,8 @@ struct ps_hints {
 
   uint64_t live_sets, set_ranges, live_signatures, pending, intent_ranges;
   uint64_t grave_sets; /* their ranges count in set_ranges until they are freed */
-  uint32_t
-      graves; /* first of those that nobody wants any more: their ranges are freed bit by bit */
-  uint64_t bury_ns; /* when the next step of that is due; UINT64_MAX: there is none */
+  uint64_t bury_ns;    /* when a few of these are freed next; UINT64_MAX: there are none */
+  uint32_t graves;     /* the first of them: sets that nobody wants any more */
   struct ps_hints_stats stats;
   uint64_t looks;         /* at extents and ranges, for this page so far */
   uint64_t mapped_tables; /* bytes of buckets and the like */
