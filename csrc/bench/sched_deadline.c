@@ -69,16 +69,19 @@ static void arrive(void *policy, struct sim *sim, uint32_t number) {
 }
 
 static void start_piece(struct state *state, struct sim *sim, struct sim_job *job) {
-  for (uint64_t made = 0; made < MERGE_BYTES && job->job.bytes > 0; made += EXTENT_BYTES) {
-    struct op *op = sim_op(sim, job->arrival, job->offset, EXTENT_BYTES);
-    ps_sched_push(state->sched, sim->now_ns, &op->item);
-    job->offset += EXTENT_BYTES;
-    job->job.bytes -= EXTENT_BYTES;
-  }
-  if (job->job.bytes > 0)
+  uint64_t bytes = job->job.bytes < MERGE_BYTES ? job->job.bytes : MERGE_BYTES;
+  uint64_t offset = job->offset;
+  job->offset += bytes;
+  if (job->job.bytes > bytes) {
+    job->job.bytes -= bytes;
     ps_sched_update_job(state->sched, sim->now_ns, &job->job);
-  else
+  } else {
     ps_sched_remove_job(state->sched, &job->job);
+  }
+  for (uint64_t made = 0; made < bytes; made += EXTENT_BYTES) {
+    struct op *op = sim_op(sim, job->arrival, offset + made, EXTENT_BYTES);
+    ps_sched_push(state->sched, sim->now_ns, &op->item);
+  }
 }
 
 static struct op *next(void *policy, struct sim *sim) {

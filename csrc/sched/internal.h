@@ -32,8 +32,6 @@ struct tree {
 
 void tree_insert(struct tree *tree, struct ps_sched_node *node);
 void tree_remove(struct tree *tree, struct ps_sched_node *node);
-/* The node's weight has changed. */
-void tree_update(struct tree *tree, struct ps_sched_node *node);
 struct ps_sched_node *tree_first(const struct tree *tree);
 struct ps_sched_node *tree_next(const struct ps_sched_node *node);
 uint64_t tree_sum(const struct tree *tree);
@@ -89,8 +87,6 @@ void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *ite
 /* ... and has ended. */
 void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
                uint32_t bytes, uint32_t left_in_flight);
-/* Transfers still to come of what was started. */
-uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns);
 /* When nothing was alone in the medium for long: until when nothing should start while something is
  * under way; else 0. Reads that somebody waits for are asked for that less often. */
 uint64_t meter_rest_until(const struct meter *meter, uint64_t now_ns, bool is_demand);
@@ -146,7 +142,8 @@ struct ps_sched {
   uint64_t wanted_ns; /* when paced work is to start that has to wait; 0: none has */
   bool was_offered;   /* next_job has given a job, and nothing came of it yet */
   uint64_t offered_ns;
-  uint32_t turns; /* counts pieces of jobs, so that late ones have their turn */
+  const struct ps_sched_job *given; /* by the last next_job, while it is there */
+  uint32_t turns;                   /* counts pieces of jobs, so that late ones have their turn */
   struct ps_sched_stats stats;
   uint64_t now_ns; /* the latest that a caller said */
   struct ps_sched_item *buckets[PS_SCHED_BUCKETS];
@@ -205,7 +202,8 @@ bool jobs_are_critical(struct ps_sched *sched, uint64_t now_ns);
 bool jobs_must_go(struct ps_sched *sched, uint64_t now_ns);
 /* Whether a dated item must start now. */
 bool jobs_is_due(const struct ps_sched *sched, uint64_t now_ns, const struct ps_sched_item *item);
-/* Keeps the account of whether dated jobs are there. */
-void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns);
+/* Keeps the account of whether dated jobs are there; `taken`: bytes of the last one that may not be
+ * items yet. */
+void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns, uint64_t taken);
 
 #endif

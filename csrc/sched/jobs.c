@@ -88,39 +88,48 @@ void ps_sched_add_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_j
   }
   sched->stats.jobs++;
   sched->was_offered = false;
-  jobs_note_pending(sched, now_ns);
+  jobs_note_pending(sched, now_ns, 0);
 }
 
-/* What its caller has made smaller was started. */
-static void note_taken(struct ps_sched *sched, const struct ps_sched_job *job) {
-  if (job->sched_class == PS_SCHED_DATED && job->bytes < job->node.weight)
-    meter_job_bytes(&sched->meter, job->node.weight - job->bytes);
+/* What was started of a job: what its caller has made it smaller by; or its last piece, when it was
+ * given and is gone. */
+static uint64_t taken_of(const struct ps_sched *sched, const struct ps_sched_job *job,
+                         bool is_gone) {
+  if (job->sched_class != PS_SCHED_DATED) return 0;
+  if (job->bytes < job->node.weight) return job->node.weight - job->bytes;
+  if (!is_gone || job != sched->given) return 0;
+  uint64_t piece = sched->config.merge_bytes;
+  return job->bytes < piece ? job->bytes : piece;
 }
 
 void ps_sched_update_job(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_job *job) {
   assert(sched != NULL && job != NULL && (job->state == WAITING || job->state == LATE));
   now_ns = sched_tick(sched, now_ns);
-  note_taken(sched, job);
+  meter_job_bytes(&sched->meter, taken_of(sched, job, false));
   leave(sched, job);
   enter(sched, job);
   sched->was_offered = false;
-  jobs_note_pending(sched, now_ns);
+  jobs_note_pending(sched, now_ns, 0);
 }
 
 void ps_sched_remove_job(struct ps_sched *sched, struct ps_sched_job *job) {
   assert(sched != NULL && job != NULL && (job->state == WAITING || job->state == LATE));
   assert(sched->stats.jobs > 0);
-  note_taken(sched, job);
+  uint64_t taken = taken_of(sched, job, true);
+  meter_job_bytes(&sched->meter, taken);
   leave(sched, job);
   if (job->sched_class == PS_SCHED_DATED) list_remove(sched, job);
+  if (sched->given == job) sched->given = NULL;
   sched->stats.jobs--;
   sched->was_offered = false;
-  jobs_note_pending(sched, sched->meter.share_from_ns);
+  jobs_note_pending(sched, sched->meter.share_from_ns, taken);
 }
 
-void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns) {
+void jobs_note_pending(struct ps_sched *sched, uint64_t now_ns, uint64_t taken) {
   assert(sched != NULL);
-  meter_pending(&sched->meter, now_ns, sched->first_job != NULL, tree_sum(&sched->dated));
+  /* Its items may be there already. */
+  uint64_t rest = tree_sum(&sched->dated);
+  meter_pending(&sched->meter, now_ns, sched->first_job != NULL, rest > taken ? rest : taken);
   double cost = 1e9 / meter_left_over(&sched->meter);
   double change = cost / sched->jobs.ns_per_byte;
   if (change > 1 + COST_CHANGE || change < 1 - COST_CHANGE) tree_set_cost(&sched->jobs, cost);
@@ -204,6 +213,7 @@ struct ps_sched_job *ps_sched_next_job(struct ps_sched *sched, uint64_t now_ns) 
   /* Nothing came of what was offered: there is no memory for it, for now. */
   if (sched->was_offered && sched->offered_ns == now_ns) return NULL;
   struct ps_sched_job *job = choose(sched, now_ns);
+  sched->given = job;
   sched->was_offered = job != NULL;
   sched->offered_ns = now_ns;
   return job;

@@ -76,7 +76,8 @@ double meter_transfer_ns(const struct meter *meter, uint64_t bytes) {
   return (double)bytes * 1e9 / meter->bandwidth;
 }
 
-uint64_t meter_backlog_ns(const struct meter *meter, uint64_t now_ns) {
+/* Transfers still to come of what was started. */
+static uint64_t backlog_ns(const struct meter *meter, uint64_t now_ns) {
   return meter->free_ns > now_ns ? meter->free_ns - now_ns : 0;
 }
 
@@ -261,8 +262,7 @@ void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64
   if (meter->is_pending) meter->share_ns += now_ns - meter->share_from_ns;
   /* What was taken of the last job has yet to be moved. */
   if (meter->is_pending && !is_pending)
-    meter->share_ns +=
-        meter_backlog_ns(meter, now_ns) + (uint64_t)meter_transfer_ns(meter, rest_bytes);
+    meter->share_ns += backlog_ns(meter, now_ns) + (uint64_t)meter_transfer_ns(meter, rest_bytes);
   meter->share_from_ns = now_ns;
   meter->is_pending = is_pending;
   if (meter->share_ns < SHARE_SAMPLE_NS) return;

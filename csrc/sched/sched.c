@@ -39,7 +39,7 @@ void ps_sched_promote(struct ps_sched *sched, uint64_t now_ns, struct ps_sched_i
                       uint32_t sched_class, uint64_t deadline_ns) {
   assert(sched != NULL && item != NULL && sched_class < PS_SCHED_CLASSES);
   if (item->state != WAITING) return;
-  now_ns = sched_tick(sched, now_ns);
+  sched_tick(sched, now_ns);
   queue_remove(sched, item);
   item->sched_class = (uint8_t)sched_class;
   item->deadline_ns = deadline_ns;
@@ -56,6 +56,16 @@ static struct ps_sched_item *starving(const struct ps_sched *sched, uint64_t now
     if (oldest == NULL || item->arrived_ns < oldest->arrived_ns) oldest = item;
   }
   return oldest;
+}
+
+/* When the next of them will have: a medium that ends nothing must not make them wait for ever. */
+static uint64_t starving_time(const struct ps_sched *sched) {
+  const struct ps_sched_item *read = queue_oldest(sched, PS_SCHED_DEMAND);
+  const struct ps_sched_item *write = queue_oldest(sched, PS_SCHED_WRITE);
+  uint64_t arrived_ns = UINT64_MAX - sched->config.starvation_ns;
+  if (read != NULL && read->arrived_ns < arrived_ns) arrived_ns = read->arrived_ns;
+  if (write != NULL && write->arrived_ns < arrived_ns) arrived_ns = write->arrived_ns;
+  return arrived_ns + sched->config.starvation_ns;
 }
 
 /* Writes are bounded, and paced, for the sake of reads. */
@@ -160,7 +170,7 @@ struct ps_sched_item *ps_sched_pop(struct ps_sched *sched, uint64_t now_ns) {
     sched->paced_ops++;
     sched->paced_bytes += bytes;
   }
-  jobs_note_pending(sched, now_ns);
+  jobs_note_pending(sched, now_ns, 0);
   return item;
 }
 
@@ -213,6 +223,8 @@ uint64_t ps_sched_next_time(const struct ps_sched *sched, uint64_t now_ns) {
   if (sched->in_flight >= meter_window(&sched->meter)) return UINT64_MAX;
   now_ns = sched_time(sched, now_ns);
   uint64_t time = paced_time(sched, now_ns);
+  uint64_t starving_ns = starving_time(sched);
+  if (starving_ns < time) time = starving_ns;
   uint64_t rest_ns = sched_rest_until(sched, now_ns);
   if (rest_ns > now_ns && (sched->stats.waiting[PS_SCHED_DEMAND] > 0 || time < rest_ns))
     return rest_ns;

@@ -92,11 +92,6 @@ void tree_remove(struct tree *tree, struct ps_sched_node *node) {
   node->up = NULL;
 }
 
-void tree_update(struct tree *tree, struct ps_sched_node *node) {
-  assert(tree != NULL && tree->root != NULL && node != NULL);
-  gather_up(tree, node);
-}
-
 static struct ps_sched_node *leftmost(struct ps_sched_node *node) {
   while (node != NULL && node->left != NULL) node = node->left;
   return node;

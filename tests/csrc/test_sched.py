@@ -252,6 +252,25 @@ def test_nothing_starves_while_dated_work_exceeds_the_medium() -> None:
     assert max(waits) < 22 * MS
 
 
+def test_nothing_waits_for_ever_for_a_medium_that_ends_nothing() -> None:
+    sched, _ = trained(starvation_ns=20 * MS)
+    for _ in range(64):
+        sched.push(DATED, deadline_ns=sched.now + SECOND)
+    while (then := sched.next_time()) < NEVER:
+        sched.now = then
+        sched.pop()
+    assert sched.stats().waiting[DATED] > 0, "the medium has all that it takes"
+    sync = sched.push(WRITES, op=SYNC, length=0)
+    assert sched.pop() == ffi.NULL
+    limit = sched.now + 20 * MS
+    while (then := sched.next_time()) <= limit:
+        sched.now = max(then, sched.now + 1)
+        if (item := sched.pop()) != ffi.NULL:
+            assert item == sync
+            return
+    raise AssertionError("nobody was told to look again")
+
+
 def test_writes_are_few_while_somebody_reads() -> None:
     sched, medium = trained()
     for _ in range(64):
