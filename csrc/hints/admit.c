@@ -53,7 +53,8 @@ static bool is_warm(struct ps_hints *hints, uint64_t now_ns, const struct intent
   bool all = true;
   uint32_t most = ARRIVAL_EXTENTS;
   for (uint32_t i = 0; hints_cursor_span(hints, &cursor, set->block_shift, &span); i++) {
-    if (i >= most || !hints_take_extents(hints, tenant, now_ns, 1)) return false;
+    if (i >= most || !hints_look(hints, 1)) return false;
+    if (!hints_take_extents(hints, tenant, now_ns, 1)) return false;
     uint64_t warm;
     uint64_t coming;
     ps_tier_residency(hints->tier, intent->volume, span.offset, span.length, &warm, &coming);

@@ -284,6 +284,7 @@ static void cancel_everything(struct ps_hints *hints, uint64_t now_ns, uint16_t 
   who->sets = 0;
   who->set_ranges = 0;
   who->signatures = 0;
+  who->implicit_first = who->implicit_next;
   hints_sweep_now(hints, now_ns);
 }
 

@@ -57,12 +57,14 @@ static void apply_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_h
   struct pax_record record;
   memcpy(&record, bytes, sizeof record);
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
-  if (hints_record_size(record.type) == 0) {
+  uint32_t head = hints_record_size(record.type);
+  if (head == 0) {
     outcome->result->unknown++;
     return;
   }
   uint8_t reason = PAX_REASON_RATE;
-  if (hints_take_records(hints, tenant, now_ns, 1)) {
+  uint32_t ranges = (record.size - head) / sizeof(struct pax_range);
+  if (hints_take_record(hints, tenant, now_ns, ranges)) {
     reason = apply_of(record.type)(hints, now_ns, scope, bytes);
   } else {
     if (record.type == PAX_TYPE_INTENT) hints_limit_intent(hints, now_ns, scope, bytes);
@@ -129,6 +131,7 @@ void ps_hints_submit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
   assert(bytes != NULL || size == 0);
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
   struct outcome outcome = {.result = result};
+  hints->looks = 0;
   ps_hints_check(bytes, size, PAX_MAX_BATCH_BYTES, result);
   if (mailbox < PAX_MAILBOXES) {
     outcome.page = hints_page(hints, hints_open_page(hints, scope->tenant, mailbox));

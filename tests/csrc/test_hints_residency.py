@@ -154,3 +154,49 @@ def test_what_cannot_be_retained_is_dropped() -> None:
         rig.submit(record, mailbox=0)
         assert rig.answer(0).dropped_reason == reason
         assert sum(rig.status().dropped) == number + 1
+
+
+# ---- how much is looked up for one page ----
+
+GIB = 1 << 30
+
+
+def gib(number: int) -> tuple[Range, ...]:
+    """Return a GiB of namespace 3."""
+    return (Range(number * (GIB // 512), GIB // 512),)
+
+
+def look_rig() -> Rig:
+    """Return a rig with a volume of some GiB."""
+    rig = Rig(budget={"records_per_s": 1_000_000})
+    rig.add_volume(2, 4 * GIB)
+    rig.namespaces[0, 3] = 2
+    return rig
+
+
+def test_one_page_of_questions_is_answered_as_far_as_is_looked_up_at_once() -> None:
+    rig = look_rig()
+    rig.submit(*(Residency(nsid=3, ranges=gib(each)) for each in range(4)), mailbox=1)
+    for _ in range(2):
+        found = rig.answer(1).answers
+        assert [each.reason for each in found if isinstance(each, ResidencyAnswer)] == [
+            Reason.NONE,
+            *[Reason.RATE] * 3,
+        ]
+    for each in range(4):
+        assert one_answer(rig, Residency(nsid=3, ranges=gib(each))).total_bytes == GIB
+
+
+def test_one_page_retains_as_much_as_is_looked_up_at_once() -> None:
+    rig = look_rig()
+    result = rig.submit(*(Retain(1000, nsid=3, ranges=gib(each)) for each in range(4)), mailbox=1)
+    assert (result.accepted, result.dropped) == (1, 3)
+    assert rig.answer(1).dropped_reason == Reason.RATE
+    assert rig.submit(Retain(1000, nsid=3, ranges=gib(3))).accepted == 1
+
+
+def test_what_looks_up_little_is_answered_whole() -> None:
+    rig = look_rig()
+    rig.submit(*(resident(each) for each in range(60)), mailbox=1)
+    found = rig.answer(1).answers
+    assert all(isinstance(each, ResidencyAnswer) and not each.reason for each in found)
