@@ -43,6 +43,8 @@ CONFIG: dict[str, Any] = {
 }
 SLOT = (64 << 10) // BLOCK
 Leave = Callable[[Controller], None]
+GONE = frozenset({"room", "namespace"})
+"""Why an intent is dropped whose namespace goes, or its size."""
 _ids = iter(range(1, 1 << 30))
 
 
@@ -278,10 +280,9 @@ def fill_with_hints(queue: Queue, ledger: Ledger, nsid: int) -> list[int]:
     ]
     hinting.accepted(queue, *records)
     numbers: list[int] = []
-    gone = frozenset({"room", "namespace"})
     for flags in (0, hints.LATE_OK, hints.PREFIX, hints.LATE_OK):
         for deadline_us in (1_000_000, 30_000_000):
-            said = Said(next(_ids), nsid, deadline_us, flags, flags, True, gone)
+            said = Said(next(_ids), nsid, deadline_us, flags, flags, True, GONE)
             start = len(numbers) * 16 * SLOT % BLOCKS
             ranges = [(start + 3, 2 * SLOT), (start, 12 * SLOT), (BLOCKS - SLOT, SLOT)]
             say(queue, ledger, said, ranges=ranges)
@@ -358,6 +359,11 @@ def test_namespace_shrinks_below_ranges_of_sets_and_intents(
         for _ in range(4):
             ledger, before = Ledger(), count(queue)
             numbers = fill_with_hints(queue, ledger, nsid)
+            ends = Said(next(_ids), nsid, 30_000_000, 1, hints.LATE_OK, True, GONE)
+            numbers.append(ends.intent_id)
+            say(
+                queue, ledger, ends, ranges=[(0, 2 * SLOT + 100)]
+            )  # within what the cut goes through
             bare.rpc("prestage_namespace_resize", nqn=NQN, nsid=nsid, size=small)
             ledger.settle(grown(before, all_ended(controller, ledger)))
             reasons = {hinting.outcome(queue, number).reason for number in numbers}
