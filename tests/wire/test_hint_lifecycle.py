@@ -203,6 +203,7 @@ def within_the_data_of_a_batch(controller: Controller) -> None:
     controller.vanish()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     "leave", [close, vanish, reset, shut_down, within_a_batch, within_the_data_of_a_batch]
 )
@@ -290,6 +291,7 @@ def fill_with_hints(queue: Queue, ledger: Ledger, nsid: int) -> list[int]:
     return numbers
 
 
+@pytest.mark.stress
 def test_removed_namespace_takes_its_hints_with_it(
     bare: RunningTarget, site: Site, directory: Path
 ) -> None:
@@ -347,6 +349,7 @@ def test_namespace_that_comes_again_has_no_hints(
         read_events(controller)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("slow", [True, False])
 def test_namespace_shrinks_below_ranges_of_sets_and_intents(
     bare: RunningTarget, site: Site, directory: Path, slow: bool
@@ -380,6 +383,7 @@ def test_namespace_shrinks_below_ranges_of_sets_and_intents(
             read_events(controller)
 
 
+@pytest.mark.stress
 def test_deleted_subsystem_takes_the_hints_about_it(
     bare: RunningTarget, site: Site, directory: Path
 ) -> None:
@@ -428,6 +432,7 @@ def started(directory: Path, config: dict[str, Any]) -> Iterator[RunningTarget]:
         target.kill()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("fault", ["stall:op=read,after=9", "delay:read_us=50000,seed=3", ""])
 def test_target_ends_with_hints_alive_and_starts_without_them(
