@@ -143,7 +143,8 @@ static int hydrate(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint
       .urgency = PS_TIER_DATED,
       .priority = intent->priority,
   };
-  if (span.offset >= volume_bytes) return PS_TIER_INVALID;
+  /* What a smaller size cuts through never becomes warm as a whole. */
+  if (span.offset + span.length > volume_bytes) return PS_TIER_INVALID;
   hints_round(hints, volume_bytes, &span);
   return ps_tier_hydrate(hints->tier, now_ns, intent->volume, span.offset, span.length, &access);
 }

@@ -43,6 +43,8 @@ CONFIG: dict[str, Any] = {
 }
 SLOT = (64 << 10) // BLOCK
 Leave = Callable[[Controller], None]
+GONE = frozenset({"room", "namespace"})
+"""Why an intent is dropped whose namespace goes, or its size."""
 _ids = iter(range(1, 1 << 30))
 
 
@@ -201,6 +203,7 @@ def within_the_data_of_a_batch(controller: Controller) -> None:
     controller.vanish()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     "leave", [close, vanish, reset, shut_down, within_a_batch, within_the_data_of_a_batch]
 )
@@ -278,10 +281,9 @@ def fill_with_hints(queue: Queue, ledger: Ledger, nsid: int) -> list[int]:
     ]
     hinting.accepted(queue, *records)
     numbers: list[int] = []
-    gone = frozenset({"room", "namespace"})
     for flags in (0, hints.LATE_OK, hints.PREFIX, hints.LATE_OK):
         for deadline_us in (1_000_000, 30_000_000):
-            said = Said(next(_ids), nsid, deadline_us, flags, flags, True, gone)
+            said = Said(next(_ids), nsid, deadline_us, flags, flags, True, GONE)
             start = len(numbers) * 16 * SLOT % BLOCKS
             ranges = [(start + 3, 2 * SLOT), (start, 12 * SLOT), (BLOCKS - SLOT, SLOT)]
             say(queue, ledger, said, ranges=ranges)
@@ -289,6 +291,7 @@ def fill_with_hints(queue: Queue, ledger: Ledger, nsid: int) -> list[int]:
     return numbers
 
 
+@pytest.mark.stress
 def test_removed_namespace_takes_its_hints_with_it(
     bare: RunningTarget, site: Site, directory: Path
 ) -> None:
@@ -346,6 +349,7 @@ def test_namespace_that_comes_again_has_no_hints(
         read_events(controller)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("slow", [True, False])
 def test_namespace_shrinks_below_ranges_of_sets_and_intents(
     bare: RunningTarget, site: Site, directory: Path, slow: bool
@@ -358,6 +362,11 @@ def test_namespace_shrinks_below_ranges_of_sets_and_intents(
         for _ in range(4):
             ledger, before = Ledger(), count(queue)
             numbers = fill_with_hints(queue, ledger, nsid)
+            ends = Said(next(_ids), nsid, 30_000_000, 1, hints.LATE_OK, True, GONE)
+            numbers.append(ends.intent_id)
+            say(
+                queue, ledger, ends, ranges=[(0, 2 * SLOT + 100)]
+            )  # within what the cut goes through
             bare.rpc("prestage_namespace_resize", nqn=NQN, nsid=nsid, size=small)
             ledger.settle(grown(before, all_ended(controller, ledger)))
             reasons = {hinting.outcome(queue, number).reason for number in numbers}
@@ -374,6 +383,7 @@ def test_namespace_shrinks_below_ranges_of_sets_and_intents(
             read_events(controller)
 
 
+@pytest.mark.stress
 def test_deleted_subsystem_takes_the_hints_about_it(
     bare: RunningTarget, site: Site, directory: Path
 ) -> None:
@@ -422,6 +432,7 @@ def started(directory: Path, config: dict[str, Any]) -> Iterator[RunningTarget]:
         target.kill()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("fault", ["stall:op=read,after=9", "delay:read_us=50000,seed=3", ""])
 def test_target_ends_with_hints_alive_and_starts_without_them(
