@@ -105,7 +105,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def __dir__() -> list[str]:
