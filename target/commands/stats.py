@@ -106,8 +106,8 @@ def shown(name: str, item: Any) -> str:
         return "yes" if item else "no"
     if isinstance(item, Mapping):
         return _used(name, item) if set(item) == USE else "-"
-    if isinstance(item, int) and (name.endswith("bytes") or name.startswith("bytes_")):
-        return format_size(item)
+    if isinstance(item, int) and (_is_size(name) or name == "bandwidth"):
+        return format_size(item) + ("" if _is_size(name) else "/s")
     if isinstance(item, int) and name.endswith("_ns"):
         return format_duration(item / 1e9)
     if isinstance(item, int | float) and name.endswith("_s") and not name.endswith("_per_s"):
@@ -121,6 +121,10 @@ def shown(name: str, item: Any) -> str:
     if isinstance(item, list):
         return ", ".join(map(str, item))
     return str(item)
+
+
+def _is_size(name: str) -> bool:
+    return name == "size" or name.endswith("bytes") or name.startswith("bytes_")
 
 
 def _used(name: str, budget: Mapping[str, int]) -> str:
