@@ -120,7 +120,7 @@ def test_a_namespace_that_the_target_refuses_leaves_nothing(cli: Cli) -> None:
          "prestage: address: found no port in 127.0.0.1 (expected ADDRESS:PORT)\n"),
         (["listener", "remove", "127.0.0.1:1"], 1,
          "prestage: No such device: 127.0.0.1 port 1: not listened on\n"),
-        (["stats", "--watch", "0"], 1,
+        (["stats", "--watch", "0"], 2,
          "prestage: --watch: found 0 (expected 0.05 to 86400 seconds)\n"),
     ],
 )  # fmt: skip

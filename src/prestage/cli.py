@@ -17,7 +17,7 @@ from prestage.host_client import commands as host
 from prestage.host_client.errors import HostError
 from prestage.target.commands import COMMANDS as TARGET_COMMANDS
 from prestage.target.config import InvalidConfig
-from prestage.target.errors import TargetError
+from prestage.target.errors import InvalidFlag, TargetError
 from prestage.target.flags import UsageError
 
 COMPLETION = "--print-completion"
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
         sys.stdout.flush()
-    except UsageError as error:
+    except (UsageError, InvalidFlag) as error:
         return _fail(str(error), EXIT_USAGE)
     except InvalidConfig as error:
         # It names the file on every line, so that it needs no other prefix.
