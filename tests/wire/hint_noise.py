@@ -31,14 +31,22 @@ class Said:
 
 
 class Noise:
-    """A source of hints about `blocks` blocks of a namespace."""
+    """A source of hints about `blocks` blocks of a namespace, and the same of others."""
 
     def __init__(
-        self, rng: random.Random, mode: str, *, nsid: int, extension: int, blocks: int
+        self,
+        rng: random.Random,
+        mode: str,
+        *,
+        nsid: int,
+        extension: int,
+        blocks: int,
+        others: tuple[int, ...] = (),
     ) -> None:
         assert mode in MODES
         self.rng, self.mode = rng, mode
         self.nsid, self.extension, self.blocks = nsid, extension, blocks
+        self.others = others
 
     # ---- Reads ----
 
@@ -82,21 +90,21 @@ class Noise:
 
     def record(self) -> bytes:
         """A well-formed record."""
-        rng = self.rng
+        rng, nsid = self.rng, self.rng.choice((self.nsid, *self.others))
         of_set = {"set_id": rng.randrange(1, 5)}
         of_ranges = {"ranges": self.ranges()}
         kinds: list[Callable[[], bytes]] = [
             lambda: hints.set_(
                 rng.randrange(1, 5),
                 self.ranges(),
-                nsid=self.nsid,
+                nsid=nsid,
                 op=rng.choice((hints.DEFINE, hints.EXTEND)),
                 flags=rng.randrange(2),
                 ttl_ms=rng.choice((0, 1, 50, 10_000)),
             ),
             lambda: hints.intent(
                 rng.randrange(1, 50),
-                nsid=self.nsid,
+                nsid=nsid,
                 deadline_us=self.deadline_us(),
                 session=rng.randrange(3),
                 priority=rng.randrange(4),
@@ -105,19 +113,19 @@ class Noise:
                 **rng.choice((of_set, of_ranges)),
             ),
             lambda: hints.signature(
-                rng.randrange(self.blocks), 8, rng.randbytes(rng.choice((8, 16))), nsid=self.nsid
+                rng.randrange(self.blocks), 8, rng.randbytes(rng.choice((8, 16))), nsid=nsid
             ),
         ]
         if self.mode != "on":
             kinds += [
                 lambda: hints.retain(
-                    nsid=self.nsid,
+                    nsid=nsid,
                     duration_ms=rng.choice((0, 5, 0xFFFFFFFF)),
                     **rng.choice((of_set, of_ranges)),
                 ),
                 lambda: hints.cancel(rng.randrange(1, 5), rng.randrange(50)),
-                lambda: hints.set_(rng.randrange(1, 5), op=hints.DROP, nsid=self.nsid),
-                lambda: hints.residency(nsid=self.nsid, **rng.choice((of_set, of_ranges))),
+                lambda: hints.set_(rng.randrange(1, 5), op=hints.DROP, nsid=nsid),
+                lambda: hints.residency(nsid=nsid, **rng.choice((of_set, of_ranges))),
                 lambda: hints.outcome(rng.randrange(1, 50)),
             ]
         return rng.choice(kinds)()

@@ -463,6 +463,10 @@ def test_target_ends_with_hints_alive_and_starts_without_them(
 # ---- many rounds ----
 
 
+WARM_UP = 40
+"""Rounds until as many ends of intents are remembered as ever are."""
+
+
 def one_round(target: RunningTarget, site: Site, add: Callable[[], int], turn: int) -> None:
     """A namespace comes, many hints are said about it, one end or another, and it goes."""
     nsid = add()
@@ -482,13 +486,13 @@ def one_round(target: RunningTarget, site: Site, add: Callable[[], int], turn: i
 
 @pytest.mark.stress
 def test_memory_is_flat_over_many_rounds(bare: RunningTarget, site: Site, directory: Path) -> None:
-    target, rounds = bare, turns("PRESTAGE_TEST_ROUNDS", 200)
+    target, rounds = bare, turns("PRESTAGE_TEST_ROUNDS", 160)
     with added(target, directory / "round", "delay:read_us=3000") as add:
-        for turn in range(rounds // 4):
+        for turn in range(WARM_UP):
             one_round(target, site, add, turn)
         before = target.resources()
         hints_before = target.rpc("prestage_get_stats")["hints"]["memory_bytes"]
-        for turn in range(rounds // 4, rounds):
+        for turn in range(WARM_UP, WARM_UP + rounds):
             one_round(target, site, add, turn)
         after = target.settled(before)
         stats = until(
@@ -497,7 +501,7 @@ def test_memory_is_flat_over_many_rounds(bare: RunningTarget, site: Site, direct
         )
     # What is swept a moment later takes a little more at times, not more each round.
     assert stats["memory_bytes"] - hints_before < 128 << 10, "the tables have grown"
-    if turns("PRESTAGE_TEST_ROUNDS", 200) >= 200:  # a sanitizer keeps what was freed
+    if rounds >= 160:  # a sanitizer keeps what was freed
         assert after.rss_kib - before.rss_kib < 4096, f"{before} then {after}"
     with site.pair(1) as controller:
         check_sums(hinting.status(controller.io[0]).intents)
