@@ -38,7 +38,7 @@ def fill(queue: Queue) -> None:
     hinting.accepted(queue, hints.cancel(hints.CANCEL_ALL), record)
     limit = hinting.status(queue).limits["tier_bytes"]
     assert limit < 64 * MIB
-    hinting.until(lambda: used(queue), lambda seen: seen == limit)
+    hinting.until(lambda: hinting.outcome(queue, 1).warm_bytes, lambda warm: warm >= limit)
 
 
 def state_of(queue: Queue, slba: int, deadline_us: int) -> int:
