@@ -406,7 +406,7 @@ def fio_digests(guest: Guest) -> Facts:
 def namespaces(guest: Guest) -> Facts:
     """Namespace 3 comes, grows and goes while fio writes namespace 1."""
     before = guest.state()
-    command = fio_command(guest, "--size=3m --bs=16k --rw=randwrite --iodepth=4 --rate=512k")
+    command = fio_command(guest, "--size=3m --bs=16k --rw=randwrite --iodepth=4 --rate=320k")
     facts: Facts = {"before": before}
     with background(command) as load:
         guest.target.ask("add", nsid=3, size_mib=16)
