@@ -31,7 +31,7 @@ class Said:
 
 
 class Noise:
-    """A source of hints about `blocks` blocks of a namespace, and the same of others."""
+    """A source of hints about `blocks` blocks of a namespace, and those of `others` by NSID."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class Noise:
         nsid: int,
         extension: int,
         blocks: int,
-        others: tuple[int, ...] = (),
+        others: dict[int, int] | None = None,
     ) -> None:
         assert mode in MODES
         self.rng, self.mode = rng, mode
         self.nsid, self.extension, self.blocks = nsid, extension, blocks
-        self.others = others
+        self.sizes = {nsid: blocks, **(others or {})}
 
     # ---- Reads ----
 
@@ -76,27 +76,27 @@ class Noise:
 
     # ---- records ----
 
-    def ranges(self, most: int = 4) -> Ranges:
+    def ranges(self, most: int = 4, nsid: int | None = None) -> Ranges:
         """Ranges of the namespace; where the host is not sensible, beyond its end too."""
-        found = []
+        blocks, found = self.sizes[self.nsid if nsid is None else nsid], []
         for _ in range(self.rng.randrange(1, most + 1)):
             count = self.rng.choice((1, 8, 128, 1000))
-            slba = self.rng.randrange(max(1, self.blocks - count))
+            slba = self.rng.randrange(max(1, blocks - count))
             if self.mode == "hostile" and self.rng.random() < 0.3:
-                slba = self.rng.choice((self.blocks, (1 << 64) - 1, self.rng.getrandbits(64)))
+                slba = self.rng.choice((blocks, (1 << 64) - 1, self.rng.getrandbits(64)))
                 count = self.rng.choice((1, 0xFFFFFFFF))
             found.append((slba, count))
         return found
 
     def record(self) -> bytes:
         """A well-formed record."""
-        rng, nsid = self.rng, self.rng.choice((self.nsid, *self.others))
+        rng, nsid = self.rng, self.rng.choice(list(self.sizes))
         of_set = {"set_id": rng.randrange(1, 5)}
-        of_ranges = {"ranges": self.ranges()}
+        of_ranges = {"ranges": self.ranges(nsid=nsid)}
         kinds: list[Callable[[], bytes]] = [
             lambda: hints.set_(
                 rng.randrange(1, 5),
-                self.ranges(),
+                self.ranges(nsid=nsid),
                 nsid=nsid,
                 op=rng.choice((hints.DEFINE, hints.EXTEND)),
                 flags=rng.randrange(2),

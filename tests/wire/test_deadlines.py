@@ -5,7 +5,6 @@ medium that takes its time, holds what it was asked for, or fails. States are lo
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,136 +15,50 @@ from nvme_tcp.host import Controller
 from nvme_tcp.queue import Queue
 
 from . import hinting
-from .hinting import BLOCK, OTHER_HOST, until
-from .intents import STATES, Event, check_sums, pending, read_events
-from .probing import SEED, Site, check_fresh_connection, turns
+from .hinting import BLOCK, OTHER_HOST
+from .intents import STATES, check_sums, pending
+from .patterned import (
+    BAD,
+    FAILING,
+    FLASH,
+    HELD,
+    PLAIN,
+    REGION,
+    SLOT,
+    SLOW,
+    check_bytes,
+    cold,
+    connected,
+    end_of,
+    events_of,
+    intend,
+    new_id,
+    pattern,
+    read_all,
+    serve,
+)
+from .probing import SEED, Site, turns
 from .running import MIB, NQN, RunningTarget, base_config, merge
-
-FLASH, HELD, FAILING, PLAIN, SLOW = range(1, 6)
-SIZE = 128 * MIB
-BLOCKS = SIZE // BLOCK
-SLOT = (64 << 10) // BLOCK
-REGION = 2 * MIB // BLOCK
-BAD = (64 * MIB, 65 * MIB)
-"""These bytes cannot be read from the failing medium."""
-ROOMLESS = {"hostnqn": "nqn.2026-11.io.prestage:roomless", "hostid": b"r" * 16}
-"""A host whose hints may bring nothing into the tier."""
-_regions = {
-    nsid: iter(range(REGION, BLOCKS - REGION, REGION)) for nsid in (FLASH, HELD, PLAIN, SLOW)
-}
-_ids = iter(range(1, 1 << 30))
-MODEL = {
-    "seed": SEED,
-    "read_us": 150,
-    "read_p99_us": 400,
-    "write_us": 50,
-    "bandwidth": "40M",
-    "channels": 8,
-}
-
-
-def pattern(slba: int, blocks: int, stamp: int = 0) -> bytes:
-    """What the blocks hold: their numbers."""
-    return b"".join(struct.pack("<QQ", lba, stamp) * 32 for lba in range(slba, slba + blocks))
-
-
-def spaces(directory: Path) -> list[dict[str, object]]:
-    """The namespaces, each with its pattern on the medium, and nothing of it in the tier."""
-    raw = pattern(0, BLOCKS)
-    found = []
-    for nsid in (FLASH, HELD, FAILING, PLAIN, SLOW):
-        path = directory / f"ns{nsid}"
-        path.write_bytes(raw)
-        space: dict[str, object] = {"nsid": nsid, "path": str(path), "size": SIZE, "block": BLOCK}
-        found.append(space)
-    found[0] |= {"media": "model", "media_options": MODEL}
-    found[1] |= {"faults": ["stall:op=read,after=0"]}
-    found[2] |= {"faults": [f"error:op=read,errno=EIO,rate=1,first={BAD[0]},last={BAD[1] - 1}"]}
-    found[4] |= {"faults": [f"delay:read_us=4000,seed={SEED}"]}
-    return found
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTarget]:
     """A target over media that hold a pattern."""
-    directory = tmp_path_factory.mktemp("deadlines")
-    changes = {
-        "tier": {"size": 128 * MIB},
-        "reactors": 2,
-        "hints": {
-            "tier_percent": 60,
-            "grace_s": 0.05,
-            "tenants": [{"host": ROOMLESS["hostnqn"], "tier_percent": 0}],
-        },
-        "subsystems": [{"nqn": NQN, "extension": True, "namespaces": spaces(directory)}],
-    }
-    started = RunningTarget(directory, merge(base_config(directory), changes))
-    try:
-        started.media_control("stall", "release", nsid=HELD)
-        check_fresh_connection(started.site())
+    with serve(tmp_path_factory.mktemp("patterned")) as started:
         yield started
-        assert started.process.poll() is None, f"the target died:\n{started.said()[-4000:]}"
-        assert started.stop() == 0, started.said()[-4000:]
-    finally:
-        started.kill()
 
 
 @pytest.fixture
 def controller(site: Site) -> Iterator[Controller]:
-    """One controller with one I/O queue, its log of events empty; its counts always add up."""
-    with site.pair(1) as connected:
-        (queue,) = connected.io
-        hinting.accepted(queue, hints.cancel(hints.CANCEL_EVERYTHING))
-        read_events(connected, may_lose=True)
-        yield connected
-        seen = hinting.status(queue)
-        check_sums(seen.intents)
-        check_sums(seen.reads)
-        assert all(one["dropped"] == 0 for one in seen.reads)
+    """One controller with one I/O queue."""
+    with connected(site) as controller:
+        yield controller
 
 
 @pytest.fixture
 def queue(controller: Controller) -> Queue:
     """Its I/O queue."""
     return controller.io[0]
-
-
-def cold(queue: Queue, nsid: int = FLASH) -> int:
-    """The first LBA of REGION blocks that nothing has read, written or named yet."""
-    slba = next(_regions[nsid])
-    assert hinting.residency(queue, slba, REGION, nsid=nsid).warm_bytes == 0
-    return slba
-
-
-def intend(queue: Queue, *args: object, **options: object) -> int:
-    """Say an intent with a number of its own, and return that."""
-    number = next(_ids)
-    answer = hinting.submit(queue, hints.intent(number, *args, **options))  # type: ignore[arg-type]
-    assert answer.is_ok, answer.text()
-    return number
-
-
-def end_of(queue: Queue, number: int) -> tuple[str, str]:
-    """State and reason of an intent that has ended."""
-    end = hinting.ended(queue, number)
-    return STATES[end.state], end.reason
-
-
-def events_of(controller: Controller, number: int) -> list[Event]:
-    """The events about an intent."""
-    return [event for event in read_events(controller) if event.intent_id == number]
-
-
-def check_bytes(queue: Queue, slba: int, blocks: int, nsid: int = FLASH) -> None:
-    """They are those of the medium."""
-    assert read_all(queue, slba, blocks, nsid) == pattern(slba, blocks)
-
-
-def read_all(queue: Queue, slba: int, blocks: int, nsid: int) -> bytes:
-    """The bytes of any number of blocks."""
-    most = MIB // BLOCK
-    pieces = ((at, min(most, slba + blocks - at)) for at in range(slba, slba + blocks, most))
-    return b"".join(queue.read(at, count, BLOCK, nsid=nsid) for at, count in pieces)
 
 
 # ---- verdicts ----
@@ -179,10 +92,8 @@ def measured(queue: Queue) -> int:
     """8 MiB that are cold; the medium's speed is known."""
     number = intend(queue, [(cold(queue), REGION)], deadline_us=20_000_000)
     assert end_of(queue, number) == ("met", "none")
-    slba = next(_regions[FLASH])
-    for _ in range(3):
-        next(_regions[FLASH])
-    return slba
+    first, *_ = (cold(queue) for _ in range(4))  # they follow one another
+    return first
 
 
 def test_intent_that_cannot_be_in_time_is_dropped(queue: Queue, measured: int) -> None:
@@ -240,7 +151,7 @@ def test_dated_reads_on_a_busy_medium_are_never_dropped(queue: Queue) -> None:
     rng = random.Random(SEED)
     start = cold(queue)
     before = hinting.status(queue).reads
-    intend(queue, [(next(_regions[FLASH]), REGION)], deadline_us=50_000)
+    intend(queue, [(cold(queue), REGION)], deadline_us=50_000)
     sent = {}
     for turn in range(turns("PRESTAGE_TEST_COMMANDS", 300)):
         slba = start + rng.randrange(REGION - 64)
@@ -451,7 +362,7 @@ def test_overlapping_intents_of_two_hosts(
 def test_intent_with_the_number_of_another(
     target: RunningTarget, controller: Controller, queue: Queue
 ) -> None:
-    slba, number = cold(queue, HELD), next(_ids)
+    slba, number = cold(queue, HELD), new_id()
 
     def say(blocks: int, priority: int) -> None:
         record = hints.intent(
@@ -479,61 +390,3 @@ def test_intent_with_the_number_of_another(
     assert (STATES[end.state], end.was_warm, end.total_bytes) == ("met", True, SLOT * BLOCK)
     ends = [(event.priority, event.state) for event in events_of(controller, number)]
     assert ends == [(0, "cancelled"), (1, "cancelled"), (2, "met"), (3, "met")]
-
-
-# ---- cancel ----
-
-KINDS = {
-    "intent": hints.CANCEL_INTENT,
-    "session": hints.CANCEL_SESSION,
-    "all": hints.CANCEL_ALL,
-    "everything": hints.CANCEL_EVERYTHING,
-}
-
-
-def at_stage(target: RunningTarget, queue: Queue, stage: str) -> tuple[int, int]:
-    """An intent of session 77 that is at that stage, and where it is about."""
-    slba = cold(queue, HELD)
-    if stage != "ended":
-        target.media_control("stall", "arm", nsid=HELD)
-    if stage == "queued":  # the medium has as much as it takes
-        intend(queue, [(slba + 8 * SLOT, 24 * SLOT)], nsid=HELD, deadline_us=30_000_000)
-    number = intend(queue, [(slba, 2 * SLOT)], nsid=HELD, session=77, deadline_us=30_000_000)
-    if stage == "filling":
-        until(
-            lambda: hinting.residency(queue, slba, 2 * SLOT, nsid=HELD).coming_bytes,
-            lambda coming: coming == 2 * SLOT * BLOCK,
-        )
-    if stage == "ended":
-        assert end_of(queue, number) == ("met", "none")
-    else:
-        assert hinting.outcome(queue, number).state == hints.PENDING
-    return number, slba
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stage", ["queued", "filling", "without room", "ended"])
-def test_cancel_of_each_kind_at_each_stage(
-    target: RunningTarget, site: Site, stage: str, kind: str
-) -> None:
-    identity = ROOMLESS if stage == "without room" else {}
-    with site.pair(1, **identity) as controller:
-        (queue,) = controller.io
-        hinting.accepted(queue, hints.cancel(hints.CANCEL_EVERYTHING))
-        read_events(controller, may_lose=True)
-        hinting.accepted(queue, hints.set_(61, [(0, 8)]))
-        number, slba = at_stage(target, queue, stage)
-        argument = {"intent": number, "session": 77}.get(kind, 0)
-        for _ in range(2):  # the second finds nothing, and that is no error
-            hinting.accepted(queue, hints.cancel(KINDS[kind], argument))
-        right = "met" if stage == "ended" else "cancelled"
-        assert STATES[hinting.outcome(queue, number).state] == right
-        assert hinting.status(queue).used["sets"] == (0 if kind == "everything" else 1)
-        target.media_control("stall", "release", nsid=HELD)
-        hinting.accepted(queue, hints.cancel(hints.CANCEL_ALL))
-        seen = hinting.status(queue).intents
-        check_sums(seen)
-        assert pending(seen) == 0
-        check_bytes(queue, slba, REGION, HELD)
-        assert STATES[hinting.outcome(queue, number).state] == right
-        assert [event.state for event in events_of(controller, number)] == [right]

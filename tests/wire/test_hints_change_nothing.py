@@ -264,8 +264,10 @@ def test_the_same_commands_have_the_same_answers_in_every_mode(
     answers = {}
     for mode in MODES:
         rng = random.Random(f"{SEED} {mode}")
-        space = {"nsid": GOOD, "others": (FAILING, 77), "blocks": 64 * MIB // BLOCK}
-        noise = Noise(rng, mode, extension=EXTENSION, **space)  # type: ignore[arg-type]
+        others = {FAILING: 8 * MIB // BLOCK, 77: 1000}
+        noise = Noise(
+            rng, mode, nsid=GOOD, extension=EXTENSION, blocks=64 * MIB // BLOCK, others=others
+        )
         with own_target(directory / mode, mode, reactors) as started:
             with started.site().pair(2, digests=digests) as controller:
                 answers[mode] = run_script(controller, steps, noise)
