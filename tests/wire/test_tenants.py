@@ -203,13 +203,14 @@ def test_records_for_a_namespace_of_another_host_are_dropped(greedy: Queue, quie
 
 
 def test_the_same_number_is_another_namespace_in_another_subsystem(
-    greedy: Queue, quiet: Queue
+    site: Site, quiet: Queue
 ) -> None:
     at = 60 * MIB // BLOCK
     number = next(_numbers)
     hinting.accepted(quiet, hints.intent(number, [(at, PIECE)], deadline_us=10_000_000))
     hinting.warm(quiet, at, PIECE)
-    assert warm_bytes(greedy, at, PIECE) == 0
+    with site.pair(1, nqn=SHARED_NQN) as other:
+        assert warm_bytes(other.io[0], at, PIECE) == 0
 
 
 def test_queries_about_what_another_host_said_have_no_answer(greedy: Queue, quiet: Queue) -> None:
