@@ -24,7 +24,7 @@
 #include "tier.h"
 
 /* cffi: begin */
-#define PS_HINTS_QUERY_BYTES 1073741824 /* of one residency query */
+#define PS_HINTS_QUERY_BYTES 268435456 /* of one residency query */
 
 /* Of one tenant, at most. */
 struct ps_hints_budget {
@@ -172,5 +172,24 @@ void ps_hints_get_stats(const struct ps_hints *hints, struct ps_hints_stats *sta
 /* All internal invariants (for tests): 0, or the number of the one that fails. */
 int ps_hints_check_all(const struct ps_hints *hints);
 /* cffi: end */
+
+/* A batch that is taken in parts, so that what else there is to do does not wait for all of it.
+ * Zeroed before the first part. */
+struct ps_hints_progress {
+  struct ps_hints_result result; /* so far */
+  uint32_t at;                   /* bytes of the batch that are behind; 0: nothing was done yet */
+  uint32_t number;               /* of the next record */
+  uint32_t limited_from;         /* records from this one on came too fast; UINT32_MAX: none did */
+  uint32_t looks;                /* extents that its records have looked up */
+  uint32_t dropped_tag;
+  uint8_t dropped_reason;
+};
+
+/* As ps_hints_submit, but at most so many records of it; the whole batch is looked at first. False:
+ * call again, with the same batch. Its answer is there when all of it was taken. */
+bool ps_hints_submit_some(struct ps_hints *hints, uint64_t now_ns,
+                          const struct ps_hints_scope *scope, uint32_t mailbox,
+                          const uint8_t *bytes, uint32_t size, uint32_t records,
+                          struct ps_hints_progress *progress);
 
 #endif

@@ -177,14 +177,14 @@ struct ps_tier_promotion {
 bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *promotion);
 
 /* Prestage: bring the range in (within one extent). Frames come from, in this order: free ones (a
- * 16th of all stays free from a tenant that holds its share already); extents charged to the
- * same tenant; extents of tenants that hold more than their share (frame_count / tenants that hold
- * any, this one among them); what the tenant's own hydrates brought in and nobody has read (earlier
- * only if it is worth less than the first). Never from within another tenant's share, never from
- * what is kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is
- * worth more than a fresh class 0 extent. At most the tenant's hint limit (ps_tier_set_tenant) is
- * held by its hydrates and keeps: at the limit only the last of these sources is left. Bounded work,
- * so that a frame among very many may be overlooked (NO_ROOM) and be found the next time. What is
+ * 16th of all stays free from a tenant that holds its share already); extents charged to the same
+ * tenant; extents of tenants that hold more than their share (frame_count / tenants that hold any,
+ * this one among them); what the tenant's own hydrates brought in and nobody has read (earlier only
+ * if it is worth less than the first). Never from within another tenant's share, never from what is
+ * kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
+ * more than a fresh class 0 extent. At most the tenant's hint limit (ps_tier_set_tenant) is held by
+ * its hydrates and keeps: at the limit only the last of these sources is left. Bounded work, so
+ * that a frame among very many may be overlooked (NO_ROOM) and be found the next time. What is
  * being filled already for somebody less urgent is promoted. Returns enum ps_tier_hydrated. */
 int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                     uint32_t length, const struct ps_tier_access *access);

@@ -25,7 +25,7 @@ UUID_INDEX = 1
 """Of the PAX UUID in the UUID list: the only one there (8.23)."""
 UUID_INDEX_MASK = 0x7F
 """CDW14 of Get Log Page, Get Features and Set Features (8.23)."""
-MAX_QUERY_BYTES = 1 << 30
+MAX_QUERY_BYTES = 1 << 28
 """PS_HINTS_QUERY_BYTES."""
 BLOCK_BYTES = layout.PAGE_BYTES
 EVERY_CARRIER = functools.reduce(operator.or_, Carrier)

@@ -73,7 +73,7 @@ const uint32_t *hints_region_bucket(const struct ps_hints *hints, uint16_t tenan
 
 /* ---- prefetch.c ---- */
 void hints_prefetch(const struct ps_hints *hints, const struct ps_hints_scope *scope,
-                    const uint8_t *bytes);
+                    const uint8_t *records, uint32_t count);
 
 /* ---- sets.c ---- */
 uint32_t hints_find_set(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant, uint64_t id);

@@ -103,17 +103,15 @@ static void ask_record(struct reader *reader, uint32_t type, const uint8_t *byte
 }
 
 void hints_prefetch(const struct ps_hints *hints, const struct ps_hints_scope *scope,
-                    const uint8_t *bytes) {
-  assert(hints != NULL && scope != NULL && bytes != NULL);
-  struct pax_batch header;
-  memcpy(&header, bytes, sizeof header);
+                    const uint8_t *records, uint32_t count) {
+  assert(hints != NULL && scope != NULL && records != NULL);
   struct reader reader = {.hints = hints, .scope = scope};
   for (reader.pass = PASS_BUCKETS; reader.pass < PASSES; reader.pass++) {
-    uint32_t at = header.header_size;
-    for (uint32_t i = 0; i < header.record_count; i++) {
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < count; i++) {
       struct pax_record record;
-      memcpy(&record, bytes + at, sizeof record);
-      ask_record(&reader, record.type, bytes + at);
+      memcpy(&record, records + at, sizeof record);
+      ask_record(&reader, record.type, records + at);
       at += record.size;
     }
   }

@@ -1,6 +1,8 @@
-/* A batch: looked at as a whole, then applied record by record. What could be asked about is kept
- * in the tenant's mailbox. */
+/* A batch: looked at as a whole, then applied record by record, in parts if asked to. What could be
+ * asked about is kept in the tenant's mailbox. */
 #include "internal.h"
+
+#define NONE_LIMITED UINT32_MAX
 
 typedef uint8_t (*apply)(struct ps_hints *hints, uint64_t now_ns,
                          const struct ps_hints_scope *scope, const uint8_t *record);
@@ -30,47 +32,40 @@ static apply apply_of(uint32_t type) {
   }
 }
 
-/* What came out of a batch so far. */
-struct outcome {
-  struct ps_hints_result *result;
-  struct page *page; /* or NULL */
-  uint32_t dropped_tag;
-  uint8_t dropped_reason;
-};
-
-static void note(struct ps_hints *hints, struct tenant *tenant, struct outcome *outcome,
-                 uint32_t tag, uint8_t reason) {
+static void note(struct ps_hints *hints, struct tenant *tenant, uint32_t tag, uint8_t reason,
+                 struct ps_hints_progress *progress) {
   if (reason == PAX_REASON_NONE) {
-    outcome->result->accepted++;
+    progress->result.accepted++;
     return;
   }
-  if (outcome->result->dropped++ == 0) {
-    outcome->dropped_tag = tag;
-    outcome->dropped_reason = reason;
+  if (progress->result.dropped++ == 0) {
+    progress->dropped_tag = tag;
+    progress->dropped_reason = reason;
   }
   tenant->dropped[reason]++;
   hints->stats.dropped++;
 }
 
+/* When one record comes too fast, so do all that follow it in its batch. */
 static void apply_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
-                      const uint8_t *bytes, uint32_t number, struct outcome *outcome) {
+                      const uint8_t *bytes, struct ps_hints_progress *progress) {
   struct pax_record record;
   memcpy(&record, bytes, sizeof record);
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
   uint32_t head = hints_record_size(record.type);
   if (head == 0) {
-    outcome->result->unknown++;
+    progress->result.unknown++;
     return;
   }
   uint8_t reason = PAX_REASON_RATE;
   uint32_t ranges = (record.size - head) / sizeof(struct pax_range);
-  if (hints_take_record(hints, tenant, now_ns, ranges)) {
+  if (progress->limited_from == NONE_LIMITED && hints_take_record(hints, tenant, now_ns, ranges)) {
     reason = apply_of(record.type)(hints, now_ns, scope, bytes);
   } else {
     if (record.type == PAX_TYPE_INTENT) hints_limit_intent(hints, now_ns, scope, bytes);
-    if (outcome->page != NULL) outcome->page->limited[number / 64] |= UINT64_C(1) << number % 64;
+    if (progress->limited_from == NONE_LIMITED) progress->limited_from = progress->number;
   }
-  note(hints, tenant, outcome, record.tag, reason);
+  note(hints, tenant, record.tag, reason, progress);
 }
 
 static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailbox,
@@ -92,54 +87,94 @@ static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailb
   page->result = *result;
 }
 
-static void take(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
-                 const uint8_t *bytes, struct outcome *outcome) {
+/* Some records more; false when there are others left. */
+static bool take_some(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
+                      const uint8_t *bytes, uint32_t records, struct ps_hints_progress *progress) {
   struct pax_batch header;
   memcpy(&header, bytes, sizeof header);
-  struct tenant *tenant = hints_tenant(hints, scope->tenant);
-  uint32_t at = header.header_size;
-  outcome->result->unknown = 0;
-  hints_prefetch(hints, scope, bytes);
-  for (uint32_t i = 0; i < header.record_count; i++) {
+  uint32_t left = header.record_count - progress->number;
+  uint32_t count = records < left ? records : left;
+  hints_prefetch(hints, scope, bytes + progress->at, count);
+  for (uint32_t i = 0; i < count; i++) {
     struct pax_record record;
-    memcpy(&record, bytes + at, sizeof record);
-    apply_one(hints, now_ns, scope, bytes + at, i, outcome);
-    at += record.size;
+    memcpy(&record, bytes + progress->at, sizeof record);
+    apply_one(hints, now_ns, scope, bytes + progress->at, progress);
+    progress->at += record.size;
+    progress->number++;
   }
-  assert(at == header.size);
-  hints_count_records(tenant, now_ns, header.record_count);
-  tenant->batches++;
-  tenant->unknown += outcome->result->unknown;
-  hints->stats.batches++;
-  hints->stats.records += header.record_count;
-  hints->stats.unknown += outcome->result->unknown;
-  struct page *page = outcome->page;
-  if (page == NULL) return;
+  hints_count_records(hints_tenant(hints, scope->tenant), now_ns, count);
+  hints->stats.records += count;
+  return progress->number == header.record_count;
+}
+
+static void keep(struct page *page, const uint8_t *bytes,
+                 const struct ps_hints_progress *progress) {
+  struct pax_batch header;
+  memcpy(&header, bytes, sizeof header);
   page->writer = header.writer;
   page->sequence = header.sequence;
   page->size = header.size;
-  page->result = *outcome->result;
-  page->dropped_tag = outcome->dropped_tag;
-  page->dropped_reason = outcome->dropped_reason;
+  page->result = progress->result;
+  page->dropped_tag = progress->dropped_tag;
+  page->dropped_reason = progress->dropped_reason;
+  for (uint32_t i = progress->limited_from; i < header.record_count; i++)
+    page->limited[i / 64] |= UINT64_C(1) << i % 64;
   memcpy(page->bytes, bytes, header.size);
+}
+
+static struct page *open_page(struct ps_hints *hints, const struct ps_hints_scope *scope,
+                              uint32_t mailbox) {
+  if (mailbox >= PAX_MAILBOXES) return NULL;
+  return hints_page(hints, hints_open_page(hints, scope->tenant, mailbox));
+}
+
+/* False: it was refused. */
+static bool begin(struct ps_hints *hints, const struct ps_hints_scope *scope, uint32_t mailbox,
+                  const uint8_t *bytes, uint32_t size, struct ps_hints_progress *progress) {
+  struct ps_hints_result *result = &progress->result;
+  ps_hints_check(bytes, size, PAX_MAX_BATCH_BYTES, result);
+  result->unknown = 0;
+  if (result->fault != PAX_FAULT_NONE) {
+    struct tenant *tenant = hints_tenant(hints, scope->tenant);
+    refuse(hints, tenant, mailbox, bytes, size, result, open_page(hints, scope, mailbox));
+    return false;
+  }
+  struct pax_batch header;
+  memcpy(&header, bytes, sizeof header);
+  progress->at = header.header_size;
+  progress->limited_from = NONE_LIMITED;
+  return true;
+}
+
+bool ps_hints_submit_some(struct ps_hints *hints, uint64_t now_ns,
+                          const struct ps_hints_scope *scope, uint32_t mailbox,
+                          const uint8_t *bytes, uint32_t size, uint32_t records,
+                          struct ps_hints_progress *progress) {
+  assert(hints != NULL && scope != NULL && progress != NULL);
+  assert(bytes != NULL || size == 0);
+  assert(records > 0);
+  if (progress->at == 0 && !begin(hints, scope, mailbox, bytes, size, progress)) return true;
+  hints->looks = progress->looks;
+  bool is_done = take_some(hints, now_ns, scope, bytes, records, progress);
+  progress->looks = hints->looks;
+  if (!is_done) return false;
+  struct tenant *tenant = hints_tenant(hints, scope->tenant);
+  tenant->batches++;
+  tenant->unknown += progress->result.unknown;
+  hints->stats.batches++;
+  hints->stats.unknown += progress->result.unknown;
+  struct page *page = open_page(hints, scope, mailbox);
+  if (page != NULL) keep(page, bytes, progress);
+  return true;
 }
 
 void ps_hints_submit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                      uint32_t mailbox, const uint8_t *bytes, uint32_t size,
                      struct ps_hints_result *result) {
-  assert(hints != NULL && scope != NULL && result != NULL);
-  assert(bytes != NULL || size == 0);
-  struct tenant *tenant = hints_tenant(hints, scope->tenant);
-  struct outcome outcome = {.result = result};
-  hints->looks = 0;
-  ps_hints_check(bytes, size, PAX_MAX_BATCH_BYTES, result);
-  if (mailbox < PAX_MAILBOXES) {
-    outcome.page = hints_page(hints, hints_open_page(hints, scope->tenant, mailbox));
-  }
-  if (result->fault != PAX_FAULT_NONE) {
-    result->unknown = 0;
-    refuse(hints, tenant, mailbox, bytes, size, result, outcome.page);
-  } else {
-    take(hints, now_ns, scope, bytes, &outcome);
-  }
+  assert(result != NULL);
+  struct ps_hints_progress progress = {.at = 0};
+  bool is_done =
+      ps_hints_submit_some(hints, now_ns, scope, mailbox, bytes, size, UINT32_MAX, &progress);
+  assert(is_done);
+  *result = progress.result;
 }

@@ -40,7 +40,7 @@ enum {
   FOLLOW_JOBS = 1024,     /* speculative jobs */
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
-  EXTENTS_PER_TOKEN = 64, /* extents that may be looked up for the price of one record */
+  EXTENTS_PER_TOKEN = 16, /* extents that may be looked up for the price of one record */
   RANGES_PER_TOKEN = 16,  /* ranges that a record brings for the price of one more */
   MAPS = 32
 };

@@ -20,9 +20,10 @@ struct command {
   uint64_t cursor;                  /* range commands: how far they are */
   uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
   uint64_t fail_offset;
-  struct ps_tier_access access; /* how its reads are to be made */
-  struct ps_hints_read read;    /* Reads: what the hints are told */
-  uint32_t dw0, dw1;            /* of its completion */
+  struct ps_tier_access access;      /* how its reads are to be made */
+  struct ps_hints_read read;         /* Reads: what the hints are told */
+  struct ps_hints_progress progress; /* of the batch that is being taken */
+  uint32_t dw0, dw1;                 /* of its completion */
   uint32_t length;
   uint32_t slot;
   uint32_t nsid;
@@ -102,6 +103,8 @@ struct ps_hints_scope hint_scope(const struct connection *connection);
 void hint_touch(struct command *command);
 void hint_read_ended(struct command *command);
 void hint_written(struct command *command, uint64_t offset, uint64_t length, bool is_discard);
+bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *bytes,
+                     uint32_t size);
 void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count);
 
 /* share.c: with the lock held, but for share_is_short and share_check */

@@ -2,14 +2,12 @@
  * nothing. A page written to a mailbox is a batch of hints, a page read from there its answer, page
  * 0 is the tenant's status; so whoever may open a block device may say everything.
  *
- * Everything here runs with the core's lock held, PAGES_PER_TURN pages at a time.
+ * Everything here runs with the core's lock held, a page or a part of one at a time.
  */
 #include <assert.h>
 #include <string.h>
 
 #include "internal.h"
-
-enum { PAGES_PER_TURN = 1 }; /* others get the lock in between */
 
 enum step no_step(struct command *command) {
   assert(command->on_extension);
@@ -35,7 +33,7 @@ static uint8_t *page_at(const struct command *command, uint32_t index, uint32_t 
   return frame_bytes(core, command->fresh[frame]) + offset % slot_size;
 }
 
-static void make_page(struct command *command, uint32_t index) {
+static bool make_page(struct command *command, uint32_t index) {
   const struct reactor *reactor = command->connection->reactor;
   const struct ps_hints_scope scope = hint_scope(command->connection);
   uint32_t page;
@@ -47,27 +45,25 @@ static void make_page(struct command *command, uint32_t index) {
                     bytes);
   else
     memset(bytes, 0, PAX_PAGE_BYTES);
+  return true;
 }
 
 /* A fault is said where the answer is, and on the status page: to a block device the write of a
  * malformed batch must not look like a failing disk. */
-static void take_page(struct command *command, uint32_t index) {
-  const struct reactor *reactor = command->connection->reactor;
-  const struct ps_hints_scope scope = hint_scope(command->connection);
-  struct ps_hints_result ignored;
+static bool take_page(struct command *command, uint32_t index) {
   uint32_t page;
   const uint8_t *bytes = page_at(command, index, &page);
-  if (!is_mailbox(page)) return;
-  ps_hints_submit(reactor->core->hints, reactor->now_ns, &scope, page - PAX_PAGE_MAILBOXES, bytes,
-                  PAX_PAGE_BYTES, &ignored);
+  if (!is_mailbox(page)) return true;
+  if (!hint_take_batch(command, page - PAX_PAGE_MAILBOXES, bytes, PAX_PAGE_BYTES)) return false;
+  command->progress = (struct ps_hints_progress){.at = 0};
+  return true;
 }
 
-/* The pages in ascending order, a bounded number now. */
+/* The pages in ascending order, one a turn or a part of one: others have their turn between. */
 static enum step for_pages(struct command *command,
-                           void (*handle)(struct command *command, uint32_t index)) {
-  uint32_t count = page_count(command), stop = command->index + PAGES_PER_TURN;
-  for (; command->index < count && command->index < stop; command->index++)
-    handle(command, command->index);
+                           bool (*handle)(struct command *command, uint32_t index)) {
+  uint32_t count = page_count(command);
+  if (command->index < count && handle(command, command->index)) command->index++;
   return command->index == count ? STEP_DONE : step_later(command);
 }
 

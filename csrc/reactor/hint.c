@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES };
+enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES, RECORDS_PER_TURN = 16 };
 
 struct ps_hints_scope hint_scope(const struct connection *connection) {
   assert(connection != NULL);
@@ -59,7 +59,16 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
   ps_hints_dataset(reactor->core->hints, reactor->now_ns, &scope, command->nsid, ranges, count);
 }
 
-/* ---- vendor opcodes ---- */
+/* ---- batches and queries ---- */
+
+/* Take a batch, some records in each turn: false when it goes on. */
+bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *bytes,
+                     uint32_t size) {
+  const struct reactor *reactor = command->connection->reactor;
+  const struct ps_hints_scope scope = hint_scope(command->connection);
+  return ps_hints_submit_some(reactor->core->hints, reactor->now_ns, &scope, mailbox, bytes, size,
+                              RECORDS_PER_TURN, &command->progress);
+}
 
 /* Submit: a batch from the host. CDW10 is the mailbox that its answer goes to, FFFFFFFFh for none.
  * The completion says what became of it: DW0 and DW1 count its records, or say where a malformed
@@ -72,19 +81,19 @@ enum step submit_step(struct command *command) {
     return STEP_DONE;
   }
   if (!receive_parameters(command, 1)) return step_of(command, false);
-  const struct ps_hints_scope scope = hint_scope(command->connection);
-  struct ps_hints_result result;
   command->committed = true;
-  ps_hints_submit(reactor->core->hints, reactor->now_ns, &scope,
-                  mailbox == UINT32_MAX ? NO_MAILBOX : mailbox,
-                  frame_bytes(reactor->core, command->fresh[0]), command->length, &result);
-  if (result.fault != 0) {
+  if (!hint_take_batch(command, mailbox == UINT32_MAX ? NO_MAILBOX : mailbox,
+                       frame_bytes(reactor->core, command->fresh[0]), command->length)) {
+    return step_later(command);
+  }
+  const struct ps_hints_result *result = &command->progress.result;
+  if (result->fault != 0) {
     command->status = PS_SC_INVALID_FIELD | PS_DNR;
-    command->dw0 = result.fault_offset;
-    command->dw1 = result.fault;
+    command->dw0 = result->fault_offset;
+    command->dw1 = result->fault;
   } else {
-    command->dw0 = (uint32_t)result.accepted | (uint32_t)result.dropped << 16;
-    command->dw1 = result.unknown;
+    command->dw0 = (uint32_t)result->accepted | (uint32_t)result->dropped << 16;
+    command->dw1 = result->unknown;
   }
   return STEP_DONE;
 }

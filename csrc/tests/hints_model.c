@@ -10,6 +10,24 @@ enum { STEPS = 400 };
 
 static struct rig rig;
 
+/* In parts: all invariants hold, and anything may happen, between them. */
+static void submit_in_parts(const struct ps_hints_scope *scope, uint32_t mailbox,
+                            const uint8_t *bytes, uint32_t size, struct ps_hints_result *result) {
+  struct ps_hints_progress progress = {.at = 0};
+  for (;;) {
+    uint32_t before = progress.number;
+    uint32_t records = 1 + rig.below(&rig, 4);
+    if (ps_hints_submit_some(rig.hints, rig.now_ns, scope, mailbox, bytes, size, records,
+                             &progress)) {
+      break;
+    }
+    RIG_CHECK(progress.number == before + records);
+    RIG_CHECK(ps_hints_check_all(rig.hints) == 0);
+    if (rig_chance(&rig, 30)) rig_advance(&rig, 100000);
+  }
+  *result = progress.result;
+}
+
 static void submit(const struct ps_hints_scope *scope) {
   uint8_t bytes[PAX_PAGE_BYTES];
   struct ps_hints_result result;
@@ -22,7 +40,11 @@ static void submit(const struct ps_hints_scope *scope) {
   ps_hints_check(bytes, size, PAX_MAX_BATCH_BYTES, &checked);
   uint32_t mailbox = rig.below(&rig, RIG_MAILBOXES + 1);
   if (mailbox == RIG_MAILBOXES) mailbox = PAX_MAILBOXES;
-  ps_hints_submit(rig.hints, rig.now_ns, scope, mailbox, bytes, size, &result);
+  if (rig_chance(&rig, 50)) {
+    ps_hints_submit(rig.hints, rig.now_ns, scope, mailbox, bytes, size, &result);
+  } else {
+    submit_in_parts(scope, mailbox, bytes, size, &result);
+  }
   RIG_CHECK(result.fault == checked.fault && result.fault_offset == checked.fault_offset);
   if (result.fault != 0) return;
   struct pax_batch header;

@@ -57,7 +57,7 @@ def test_the_capability_says_what_there_is(tmp_path: Path) -> None:
             assert found.uuid_index == 1
             opcodes = {found.submit_opcode, found.query_opcode, found.dated_read_opcode}
             assert opcodes == VENDOR_OPCODES
-            assert found.max_ttl_ms == 86_400_000 and found.max_query_bytes == 1 << 30
+            assert found.max_ttl_ms == 86_400_000 and found.max_query_bytes == 1 << 28
 
     run(main())
 

@@ -30,7 +30,8 @@ ALL = 4 * TIER_BYTES // BLOCK
 """Blocks of the greedy host's namespace: several times the tier."""
 PIECE = MIB // BLOCK
 WORKING_SET = 8 * MIB // BLOCK
-"""Blocks of the quiet host: within half of the tier, its share beside one other."""
+"""Blocks of the quiet host. With all else that it reads or intends in these tests, which come in
+any order, they are within half of the tier, its share beside one other host."""
 FOREVER_MS = 0xFFFFFFFF
 CONFIG: dict[str, Any] = {
     "tier": {"size": TIER_BYTES},
@@ -158,7 +159,7 @@ def test_retain_of_everything_leaves_frames_for_the_reads_of_another_host(
 ) -> None:
     read(greedy, 0, TIER_BYTES // BLOCK)
     keep(greedy, FOREVER_MS)
-    read(quiet, 16 * MIB // BLOCK, 16 * MIB // BLOCK)
+    read(quiet, 16 * MIB // BLOCK, 4 * MIB // BLOCK)
     read(quiet, 0, WORKING_SET)
     assert warm_bytes(quiet, 0, WORKING_SET) == WORKING_SET * BLOCK
 
@@ -166,7 +167,7 @@ def test_retain_of_everything_leaves_frames_for_the_reads_of_another_host(
 def test_intents_and_retains_of_a_host_do_not_displace_what_another_intends(
     greedy: Queue, quiet: Queue
 ) -> None:
-    blocks = 4 * MIB // BLOCK  # within a quarter of the tier, the quiet host's budget
+    blocks = 2 * MIB // BLOCK  # within a quarter of the tier, the quiet host's budget
     first = 32 * MIB // BLOCK
     intend_everything(greedy, 300_000, 0)
     keep(greedy, FOREVER_MS)
@@ -202,13 +203,14 @@ def test_records_for_a_namespace_of_another_host_are_dropped(greedy: Queue, quie
 
 
 def test_the_same_number_is_another_namespace_in_another_subsystem(
-    greedy: Queue, quiet: Queue
+    site: Site, quiet: Queue
 ) -> None:
     at = 60 * MIB // BLOCK
     number = next(_numbers)
     hinting.accepted(quiet, hints.intent(number, [(at, PIECE)], deadline_us=10_000_000))
     hinting.warm(quiet, at, PIECE)
-    assert warm_bytes(greedy, at, PIECE) == 0
+    with site.pair(1, nqn=SHARED_NQN) as other:
+        assert warm_bytes(other.io[0], at, PIECE) == 0
 
 
 def test_queries_about_what_another_host_said_have_no_answer(greedy: Queue, quiet: Queue) -> None:
@@ -285,8 +287,7 @@ def test_status_page_shows_what_its_own_host_did(greedy: Queue, quiet: Queue) ->
     assert own.used["sets"] >= 1
     assert own.refused >= 1
     after = hinting.status(quiet)
-    # The rate's use is of the last second, and its own.
-    assert after.used == before.used | {"records_per_s": after.used["records_per_s"]}
-    assert after.used["records_per_s"] <= before.used["records_per_s"]
+    for name, used in after.used.items():  # what was kept or counted before may end meanwhile
+        assert used <= before.used[name], name
     for name in ("batches", "refused", "records", "dropped", "timely_hits", "events", "intents"):
         assert getattr(after, name) == getattr(before, name), name
