@@ -1,5 +1,5 @@
-"""A target over media that hold a pattern, nothing of it in the tier: one medium takes its time, one
-holds what it was asked for, one fails; and how hosts hint about them.
+"""A target over media that hold a pattern, nothing of it in the tier: one medium takes its time,
+one holds what it was asked for, one fails; and how hosts hint about them.
 """
 
 from __future__ import annotations
