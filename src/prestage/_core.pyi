@@ -33,6 +33,7 @@ class _Lib:
     PS_TIER_NO_ROOM: int
     PS_TIER_BUSY: int
     PS_TIER_INVALID: int
+    PS_HINTS_QUERY_BYTES: int
     PS_RING_MAGIC: int
     PS_RING_VERSION: int
     PS_FACT_READ: int
