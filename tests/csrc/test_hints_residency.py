@@ -175,20 +175,22 @@ def look_rig() -> Rig:
 
 def test_one_page_of_questions_is_answered_as_far_as_is_looked_up_at_once() -> None:
     rig = look_rig()
-    rig.submit(*(Residency(nsid=3, ranges=most(each)) for each in range(7)), mailbox=1)
+    rig.submit(*(Residency(nsid=3, ranges=most(each)) for each in range(AT_ONCE + 3)), mailbox=1)
     for _ in range(2):
         found = rig.answer(1).answers
         assert [each.reason for each in found if isinstance(each, ResidencyAnswer)] == [
             *[Reason.NONE] * AT_ONCE,
             *[Reason.RATE] * 3,
         ]
-    for each in range(7):
+    for each in range(AT_ONCE + 3):
         assert one_answer(rig, Residency(nsid=3, ranges=most(each))).total_bytes == MOST
 
 
 def test_one_page_retains_as_much_as_is_looked_up_at_once() -> None:
     rig = look_rig()
-    result = rig.submit(*(Retain(1000, nsid=3, ranges=most(each)) for each in range(7)), mailbox=1)
+    result = rig.submit(
+        *(Retain(1000, nsid=3, ranges=most(each)) for each in range(AT_ONCE + 3)), mailbox=1
+    )
     assert (result.accepted, result.dropped) == (AT_ONCE, 3)
     assert rig.answer(1).dropped_reason == Reason.RATE
     assert rig.submit(Retain(1000, nsid=3, ranges=most(3))).accepted == 1
