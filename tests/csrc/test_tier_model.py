@@ -130,7 +130,7 @@ BREAKS = {
     ),
     "kept_frames_that_nobody_may_have": (
         "frame.c",
-        "return best != NONE ? best : tier->classes[CLASS_KEPT].last;",
+        "return best != NONE ? best : coldest_kept;",
         "return best;",
     ),
     "promotion_that_nobody_hears_of": (
