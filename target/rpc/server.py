@@ -228,8 +228,9 @@ def bind(path: str) -> socket.socket:
     except FileNotFoundError:
         pass
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    # The mode is right from the first moment on: a chmod after bind would leave a gap.
-    before = os.umask(0o177)
+    # What the socket has before bind is what its file gets, so the mode is right from the first
+    # moment on. A umask would be that of the whole process, other targets in it included.
+    os.fchmod(sock.fileno(), 0o600)
     try:
         sock.bind(path)
         sock.listen(MAX_CONNECTIONS)
@@ -237,7 +238,5 @@ def bind(path: str) -> socket.socket:
         sock.close()
         number = error.errno or errno.EIO
         raise OSError(number, f"control socket {path}: {os.strerror(number)}") from None
-    finally:
-        os.umask(before)
     sock.setblocking(False)
     return sock

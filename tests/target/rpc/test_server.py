@@ -59,6 +59,16 @@ def test_the_socket_is_for_its_owner_only_and_goes_with_the_server(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_binding_leaves_the_umask_of_the_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several targets in one process bind at the same time, and others make files meanwhile.
+    asked: list[int] = []
+    monkeypatch.setattr(os, "umask", asked.append)
+    module.bind(str(tmp_path / "socket")).close()
+    assert not asked
+
+
 def test_requests_in_one_piece_are_answered_in_order(tmp_path: Path) -> None:
     async def body(server: ControlServer) -> list[int]:
         reader, writer = await dial(server)
