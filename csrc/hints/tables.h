@@ -37,6 +37,7 @@ enum {
   FOLLOW_JOBS = 1024,     /* speculative jobs */
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
+  PART_EXTENTS = 512,     /* looked up in one part of a batch, and what its last record needs */
   EXTENTS_PER_TOKEN = 64, /* extents that may be looked up for the price of one record */
   MAPS = 32
 };
@@ -214,6 +215,7 @@ struct tenant {
   uint64_t second;                       /* the latest one that had records */
   uint32_t second_records, last_records; /* in it, and in the one before */
   uint32_t extents_owed;
+  uint64_t extents_looked;   /* looked up for it so far */
   uint64_t no_room_until_ns; /* one of its intents found no room a moment ago */
   uint32_t ordered[LEVELS];  /* nodes of ordered sets by level */
   uint32_t ordered_levels;   /* a bit for each level that has some */
