@@ -90,7 +90,7 @@ def ask(server: Server, method: str) -> Any:
     return json.loads(answer)["result"]
 
 
-def reads(server: Server, seconds: int, cold_percent: int, flood: Options) -> Run:
+def reads(server: Server, seconds: float, cold_percent: int, flood: Options) -> Run:
     """B's reads, and how many of their extents the tier had."""
     options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
     before = ask(server, "prestage_get_stats")["tier"]
@@ -100,7 +100,7 @@ def reads(server: Server, seconds: int, cold_percent: int, flood: Options) -> Ru
     return run | {"hit_rate": hits / (hits + misses)}
 
 
-def measure(rounds: int, seconds: int) -> dict[str, object]:
+def measure(rounds: int, seconds: float) -> dict[str, object]:
     """Run and print; returns every run."""
     results: dict[str, object] = {}
     heads = ["B reads", "A's flood", "records/s", "hit rate", "p50 us", "p99 us"]
