@@ -37,6 +37,7 @@ enum {
   FOLLOW_JOBS = 1024,     /* speculative jobs */
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
+  KEEP_EXTENTS = 64,      /* looked at together before each is kept, a power of two */
   PART_EXTENTS = 256,     /* looked up in one part of a batch, and what its last record needs */
   EXTENTS_PER_TOKEN = 64, /* extents that may be looked up for the price of one record */
   MAPS = 32
