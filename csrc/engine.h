@@ -44,7 +44,7 @@ struct ps_engine_event {
   uint32_t kind;         /* enum ps_engine_event_kind */
   uint32_t slot;         /* COMMAND, DATA, SENT, COMPLETION */
   uint32_t data_length;  /* COMMAND: in-capsule bytes that follow (0: none); COMPLETION: bytes
-                            that were transferred */
+                            that were transferred, in the capsule or by PDUs of data */
   uint32_t digest_error; /* DATA (target), COMPLETION (host): the data digest did not match */
   uint16_t fes;          /* TERMINATED: fatal error status (TCP 1.0, 3.6.2.5) */
   uint16_t from_peer;    /* TERMINATED: 1 when the peer said it */

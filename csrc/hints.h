@@ -45,7 +45,8 @@ struct ps_hints_config {
   uint32_t slot_size;    /* of the tier: hints are rounded to it */
   uint32_t piece_bytes;  /* a job is started in pieces of this (262144) */
   uint32_t follow_bytes; /* how much beyond a Read with AF = 7 is brought in (1 MiB) */
-  uint64_t grace_ns;     /* what was brought in for an intent is kept this long past its deadline */
+  uint64_t grace_ns;     /* what was brought in for an intent is kept this long past its deadline,
+                            when it is neither read nor withdrawn before */
   struct ps_hints_budget budget; /* of every tenant that has no other */
 };
 
@@ -78,6 +79,7 @@ struct ps_hints_result {
 /* What a Read says beside its range. */
 struct ps_hints_read {
   uint64_t offset, length; /* bytes of the volume */
+  uint64_t volume_bytes;   /* how many it has */
   uint64_t session;
   uint32_t volume;
   uint32_t deadline_us;
@@ -178,6 +180,7 @@ struct ps_hints_progress {
   uint32_t at;                   /* bytes of the batch that are behind; 0: nothing was done yet */
   uint32_t number;               /* of the next record */
   uint32_t limited_from;         /* records from this one on came too fast; UINT32_MAX: none did */
+  uint32_t looks;                /* extents that its records have looked up */
   uint32_t dropped_tag;
   uint8_t dropped_reason;
 };

@@ -70,12 +70,13 @@ enum ps_tier_urgency {
 /* On whose behalf, and how. */
 struct ps_tier_access {
   uint64_t deadline_ns;   /* DATED; else UINT64_MAX */
-  uint64_t cookie;        /* hydrate: comes back with its actions; 0: none */
-  uint64_t keep_until_ns; /* hydrate: not to be evicted before, as far as the tenant's share goes */
+  uint64_t cookie;        /* hydrate: comes back with its actions, and owns its keep; 0: none */
+  uint64_t keep_until_ns; /* hydrate: ps_tier_keep until then, as far as the hint limit goes */
   uint16_t tenant;
   uint8_t urgency;  /* enum ps_tier_urgency */
   uint8_t priority; /* 0 urgent to 3 low */
   bool once;        /* read: do not keep (AF = 6) */
+  bool is_again; /* read: the same read was here before and did not wait; it is counted already */
 };
 
 enum ps_tier_op { PS_TIER_READ = 1, PS_TIER_WRITE = 2, PS_TIER_SYNC = 3 };
@@ -193,9 +194,16 @@ int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
  * keep. While another tenant keeps the extent, that keep stays as it is. Reads and writes that need
  * a frame take what is kept when there is nothing else, or when a tenant keeps more than its share
  * and the frame would come out of another's. Returns how many bytes of the range are kept until
- * then at least: 0 at the hint limit. */
+ * then at least: 0 at the hint limit.
+ *
+ * With a cookie (not 0) it is a keep for one use: it ends before its time when the tenant reads the
+ * extent, or by ps_tier_end_keeps. Of several cookies the one with the latest time owns it. What
+ * was asked for without a cookie is left then. */
 uint32_t ps_tier_keep(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                      uint32_t length, uint16_t tenant, uint64_t until_ns);
+                      uint32_t length, uint16_t tenant, uint64_t cookie, uint64_t until_ns);
+/* All keeps that the cookie owns end: a few with each later call, and sooner when one of them is in
+ * the way of another keep. */
+void ps_tier_end_keeps(struct ps_tier *tier, uint64_t now_ns, uint64_t cookie);
 
 /* How many frames the hydrates and keeps of one tenant may hold (default: a quarter of them). */
 void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_frames);
@@ -250,8 +258,10 @@ void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame);
  * was aborted while waiting, or after it was woken). */
 void ps_tier_forget(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 
-/* Media work to start now, one at a time; false when there is none. */
-bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_action *action);
+/* Media work to start now, one at a time; false when there is none. Of fills only those that are at
+ * least as urgent as `least` (enum ps_tier_urgency), the most urgent first. */
+bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, uint32_t least,
+                         struct ps_tier_action *action);
 /* ... and its end: `error` is 0 or an errno. */
 void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error);
 /* Waiters to wake, one at a time; NULL when there is none. */

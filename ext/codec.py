@@ -15,7 +15,7 @@ from .errors import BadRecord, BatchTooLarge, Malformed
 from .names import CancelWhat, Fault, IntentFlag, Magic, RecordType, SetFlag, SetOp
 from .packing import packer
 from .records import Range, Record, SetRecord, Signature, Unknown
-from .rules import check_fields
+from .rules import check_fields, explain_fields
 
 HEADER_BYTES: Final = layout.BATCH.size
 RECORD_BYTES: Final = layout.RECORD.size
@@ -47,8 +47,17 @@ def encode_record(record: Record) -> bytes:
     try:
         _checked(memoryview(data), 0)
     except Malformed as error:
-        raise BadRecord(f"{record}: {error}") from error
+        raise BadRecord(_explained(record, data, error)) from error
     return data
+
+
+def _explained(record: Record, data: bytes, error: Malformed) -> str:
+    """Return what is wrong with a record of ours: the field by its name, where one is at fault."""
+    if error.fault != Fault.FIELD:
+        return f"{record}: {error}"
+    struct = layout.RECORDS[records.TYPES[type(record)]]
+    found = explain_fields(packer(struct.name).unpack(data))
+    return found or "nlb: found 0 (expected 1 block or more)"
 
 
 def _encode_unknown(record: Unknown) -> bytes:

@@ -33,17 +33,17 @@ class Packer:
         try:
             return self._struct.pack(*flat)
         except struct.error as error:
-            name = self._unfit(values)
-            raise BadRecord(f"{name}: {values.get(name)!r} does not fit its field") from error
+            raise BadRecord(self._unfit(values)) from error
 
     def _unfit(self, values: Mapping[str, Any]) -> str:
-        limits = {field.name: 1 << 8 * struct.calcsize(_code(field)) for field in self._fields}
-        found = (
-            name
-            for name, limit in limits.items()
-            if isinstance(value := values.get(name, 0), int) and not 0 <= value < limit
-        )
-        return next(found, "a field")
+        """Return a sentence about the first number that its field cannot have."""
+        for field in self._fields:
+            if field.kind not in _CODES or field.count != 1:
+                continue
+            value, most = values.get(field.name, 0), (1 << 8 * struct.calcsize(_code(field))) - 1
+            if not isinstance(value, int) or not 0 <= value <= most:
+                return f"{field.name}: found {value!r} (expected a number from 0 to {most})"
+        return "a field has a value that does not fit it"
 
     def unpack(self, data: bytes | bytearray | memoryview, offset: int = 0) -> dict[str, Any]:
         """Return the values of the structure that begins at `offset`, all of which is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from . import layout
 from .errors import Malformed
@@ -14,7 +14,15 @@ TARGET_SET: Final = 1 << 63
 MOST_CONFIDENCE: Final = 100
 
 Values = dict[str, Any]
-Rule = tuple[str, Callable[[Values], bool]]
+
+
+class Rule(NamedTuple):
+    """What one field may have: `expected` says in words what `is_allowed` checks."""
+
+    name: str
+    is_allowed: Callable[[Values], bool]
+    expected: str
+
 
 _SET_OPS: Final = frozenset(int(each) for each in SetOp)
 _CANCEL_WHATS: Final = frozenset(int(each) for each in CancelWhat)
@@ -24,26 +32,50 @@ def _is_set_or_ranges(values: Values) -> bool:
     return bool(values["range_count"]) != bool(values["set_id"])
 
 
+_INTENT_ID: Final = Rule("intent_id", lambda values: values["intent_id"] != 0, "any but 0")
+_SET_OR_RANGES: Final = Rule("range_count", _is_set_or_ranges, "either a set or ranges")
 _RULES: Final[dict[int, tuple[Rule, ...]]] = {
     RecordType.SET: (
-        ("set_id", lambda values: 0 < values["set_id"] < TARGET_SET),
-        ("op", lambda values: values["op"] in _SET_OPS),
-        ("range_count", lambda v: (v["range_count"] == 0) == (v["op"] == SetOp.DROP)),
+        Rule(
+            "set_id",
+            lambda values: 0 < values["set_id"] < TARGET_SET,
+            f"1 to {TARGET_SET - 1}",
+        ),
+        Rule("op", lambda values: values["op"] in _SET_OPS, "define, extend or drop"),
+        Rule(
+            "range_count",
+            lambda v: (v["range_count"] == 0) == (v["op"] == SetOp.DROP),
+            "some ranges, and none to drop a set",
+        ),
     ),
     RecordType.SIGNATURE: (
-        ("nlb", lambda values: values["nlb"] != 0),
-        ("bits", lambda values: values["bits"] in {64, 128}),
+        Rule("nlb", lambda values: values["nlb"] != 0, "1 block or more"),
+        Rule("bits", lambda values: values["bits"] in {64, 128}, "64 or 128"),
     ),
     RecordType.INTENT: (
-        ("intent_id", lambda values: values["intent_id"] != 0),
-        ("range_count", _is_set_or_ranges),
-        ("priority", lambda values: values["priority"] < layout.PRIORITIES),
-        ("confidence", lambda values: values["confidence"] <= MOST_CONFIDENCE),
+        _INTENT_ID,
+        _SET_OR_RANGES,
+        Rule(
+            "priority",
+            lambda values: values["priority"] < layout.PRIORITIES,
+            f"0 to {layout.PRIORITIES - 1}",
+        ),
+        Rule(
+            "confidence",
+            lambda values: values["confidence"] <= MOST_CONFIDENCE,
+            f"0 to {MOST_CONFIDENCE}",
+        ),
     ),
-    RecordType.RETAIN: (("range_count", _is_set_or_ranges),),
-    RecordType.CANCEL: (("what", lambda values: values["what"] in _CANCEL_WHATS),),
-    RecordType.RESIDENCY: (("range_count", _is_set_or_ranges),),
-    RecordType.OUTCOME: (("intent_id", lambda values: values["intent_id"] != 0),),
+    RecordType.RETAIN: (_SET_OR_RANGES,),
+    RecordType.CANCEL: (
+        Rule(
+            "what",
+            lambda values: values["what"] in _CANCEL_WHATS,
+            "intent, session, all or everything",
+        ),
+    ),
+    RecordType.RESIDENCY: (_SET_OR_RANGES,),
+    RecordType.OUTCOME: (_INTENT_ID,),
 }
 _OFFSETS: Final = {
     kind: {field.name: field.offset for field in struct.fields}
@@ -53,7 +85,18 @@ _OFFSETS: Final = {
 
 def check_fields(values: Values, at: int) -> None:
     """Raise Malformed for the first field, by offset, of the record at `at` that is not allowed."""
-    kind = values["type"]
-    for name, is_allowed in _RULES[kind]:
-        if not is_allowed(values):
-            raise Malformed(Fault.FIELD, at + _OFFSETS[kind][name])
+    rule = _broken(values)
+    if rule is not None:
+        raise Malformed(Fault.FIELD, at + _OFFSETS[values["type"]][rule.name])
+
+
+def explain_fields(values: Values) -> str:
+    """Return a sentence about the first field that is not allowed; "" when all are."""
+    rule = _broken(values)
+    if rule is None:
+        return ""
+    return f"{rule.name}: found {values[rule.name]} (expected {rule.expected})"
+
+
+def _broken(values: Values) -> Rule | None:
+    return next((rule for rule in _RULES[values["type"]] if not rule.is_allowed(values)), None)

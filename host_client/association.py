@@ -23,7 +23,7 @@ from prestage.host_client.errors import (
 )
 from prestage.host_client.options import Options
 from prestage.host_client.queue import Queue, open_queue
-from prestage.host_client.status import connect_status_name
+from prestage.host_client.status import connect_refusal, connect_status_name
 
 ADMIN_SLOTS = 31
 """Of 32 entries, one stays empty while SQ flow control is used."""
@@ -235,7 +235,8 @@ class ConnectRefused(ConnectFailed, NvmeError):
     def __init__(self, answer: nvme.Completion, where: str) -> None:
         NvmeError.__init__(self, answer.status, where, answer.dw0)
         self.name = connect_status_name(answer.status)
-        self.what = f"{self.name} ({self.sct:X}/{self.sc:02X}, DW0 {answer.dw0:X}h)"
+        words = connect_refusal(answer.status, answer.dw0)
+        self.what = f"{words}: {self.name} ({self.sct:X}/{self.sc:02X}, DW0 {answer.dw0:X}h)"
         self.args = (f"{where}: {self.what}",)
 
 

@@ -215,5 +215,9 @@ def hint_errors(where: str) -> Iterator[None]:
         raise HintError(f"the target's page is malformed: {error}", where) from error
     except (BadRecord, BatchTooLarge) as error:
         raise InvalidHint(str(error), where) from error
-    except (HostError, OSError) as error:
+    except HostError as error:
+        if error.where.startswith(where):
+            raise HintError(error.what, error.where, error.expected) from error
         raise HintError(str(error), where) from error
+    except OSError as error:
+        raise HintError(error.strerror or str(error), where) from error

@@ -345,12 +345,16 @@ class Hints:
 
     # ---- records ----
 
-    async def submit(self, records: Iterable[Record]) -> Report:
-        """Send any records of `prestage.ext.records`, as many a page as fit, in order."""
+    async def submit(self, records: Iterable[Record], *, why: bool = False) -> Report:
+        """Send any records of `prestage.ext.records`, as many a page as fit, in order.
+
+        `why`: read the answer page of each batch, also where nothing in it asks, for the reason of
+        what was dropped.
+        """
         every = list(records)
         if not await self._is_there(len(every)):
             return Report()
-        asks = any(isinstance(one, ASKING) for one in every)
+        asks = why or any(isinstance(one, ASKING) for one in every)
         return await self._batches.send_all(self._batches.encode(every), asks=asks)
 
     async def _ask(self, records: list[Record]) -> tuple[Answer, ...]:

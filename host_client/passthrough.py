@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -19,7 +20,7 @@ from prestage.ext import layout
 from prestage.ext.names import Carrier, Fault, Query
 from prestage.ext.pages import Capability, find_capability
 from prestage.host_client import nvme
-from prestage.host_client.errors import BatchRefused, NotSupported, NvmeError
+from prestage.host_client.errors import BatchRefused, HostError, NotSupported, NvmeError
 from prestage.host_client.hint_carrier import NO_MAILBOX, Taken
 from prestage.host_client.status import INVALID_FIELD
 
@@ -66,7 +67,7 @@ class PassthroughCarrier:
         # Commands with data for the controller want a node that is open for writing.
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._nsid = self._ioctl(self._fd, NAMESPACE_ID, bytearray())
+            self._nsid = self._namespace_id()
             page = bytearray(nvme.PAGE_BYTES)
             self._run(ADMIN_COMMAND, nvme.Admin.IDENTIFY, page, cdw10=nvme.Cns.CONTROLLER, nsid=0)
         except BaseException:
@@ -74,6 +75,15 @@ class PassthroughCarrier:
             self._fd = -1
             raise
         self._capability = find_capability(page)
+
+    def _namespace_id(self) -> int:
+        try:
+            return self._ioctl(self._fd, NAMESPACE_ID, bytearray())
+        except OSError as error:
+            if error.errno != errno.ENOTTY:
+                raise
+            expected = "that of a namespace, such as /dev/ng0n1"
+            raise HostError("it is no device of NVMe", self.where, expected) from None
 
     async def close(self) -> None:
         """Close the node."""

@@ -23,7 +23,6 @@ from prestage.host_client.engine import (
     Event,
     Memory,
     Terminated,
-    Transfer,
 )
 from prestage.host_client.errors import (
     ConnectFailed,
@@ -44,7 +43,6 @@ class Request:
 
     __slots__ = (
         "abandoned",
-        "carried",
         "deadline",
         "future",
         "is_read",
@@ -65,8 +63,6 @@ class Request:
         self.overdue = False
         """Its time was up once, and somebody was told to abort it."""
         self.slot = -1
-        self.carried = 0
-        """Bytes that went along in the command capsule."""
 
 
 class Queue:
@@ -184,8 +180,6 @@ class Queue:
                 memory.release()
             raise self.lost or ConnectionLost("there is no free slot", self.name)
         self._requests[request.slot] = request
-        if memory is not None and transfer == Transfer.IN_CAPSULE:
-            request.carried = memory.length
         if not endless:
             request.deadline = self._loop.time() + self._timeout_s
             if self._timer is None:
@@ -279,7 +273,7 @@ class Queue:
             request.memory.release()
         if request.future.done():
             return
-        completion = parse_completion(event.cqe, request.carried or event.transferred)
+        completion = parse_completion(event.cqe, event.transferred)
         if event.digest_error and completion.ok:
             request.future.set_exception(
                 DigestError("the data digest of the controller's data does not match", self.name)

@@ -96,6 +96,14 @@ CONNECT_NAMES = {
 }
 """Command specific codes that mean this after a Connect (Base 2.0, figure 494)."""
 
+CONNECT_INVALID_PARAMETERS = 0x182
+CONNECT_INVALID_HOST = 0x184
+CONNECT_FIELDS = {
+    0x10100: "the target has no subsystem of this NQN",
+    0x10200: "the target does not take this host NQN",
+}
+"""What is wrong, by DW0: the offset of a field in the data of Connect (IATTR 1)."""
+
 
 def status_name(sct: int, sc: int) -> str:
     """Return the specification's words for a status, or its type where the code has no name."""
@@ -107,3 +115,13 @@ def connect_status_name(status: int) -> str:
     """Return the words for the status of a Connect command."""
     code = status & 0x7FF
     return CONNECT_NAMES.get(code) or status_name(code >> 8, code & 0xFF)
+
+
+def connect_refusal(status: int, dw0: int) -> str:
+    """Return why a Connect was refused, as a sentence. `dw0` points at the field at fault."""
+    code = status & 0x7FF
+    if code == CONNECT_INVALID_HOST:
+        return "the target does not let this host NQN connect"
+    if code == CONNECT_INVALID_PARAMETERS:
+        return CONNECT_FIELDS.get(dw0, "the target refuses a field of Connect")
+    return "the target refuses the connection"

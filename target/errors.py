@@ -35,6 +35,10 @@ class Invalid(TargetError):
     """A value is outside what is allowed."""
 
 
+class InvalidFlag(Invalid):
+    """A flag of a command is outside what is allowed, whatever the target."""
+
+
 class MediumError(TargetError):
     """A medium could not be opened, resized or closed; `number` is the errno, EIO if unknown."""
 

@@ -79,7 +79,7 @@ class Media(ABC):
 
     def _push_actions(self) -> None:
         action = ffi.new("struct ps_tier_action *")
-        while lib.ps_tier_next_action(self.tier, self.now_ns, action):
+        while lib.ps_tier_next_action(self.tier, self.now_ns, lib.PS_TIER_SPECULATIVE, action):
             is_read = action.op == _ACTION_READ
             values = {
                 "deadline_ns": action.deadline_ns,
@@ -153,6 +153,23 @@ class Media(ABC):
                 self.tier, self.now_ns, volume, slot * SLOT, SLOT, how, ffi.NULL, frame
             )
             self.run()
+
+    def read(self, *slots: int, volume: int = 0, tenant: int = 0) -> None:
+        """Have the tenant read whole extents that are warm."""
+        how = ffi.new("struct ps_tier_access *", {"deadline_ns": NEVER, "tenant": tenant})
+        frame = ffi.new("uint32_t *")
+        for slot in slots:
+            result = lib.ps_tier_read(
+                self.tier, self.now_ns, volume, slot * SLOT, SLOT, how, ffi.NULL, frame
+            )
+            assert result == lib.PS_TIER_DONE
+            lib.ps_tier_release(self.tier, self.now_ns, frame[0])
+
+    def hint_frames(self, tenant: int = 0) -> int:
+        """Return how many frames the tenant's hints hold."""
+        stats = ffi.new("struct ps_tier_tenant *")
+        lib.ps_tier_get_tenant(self.tier, tenant, stats)
+        return int(stats.hint_frames)
 
     def is_warm(self, slot: int, *, volume: int = 0) -> bool:
         """Return whether a whole extent is in the tier."""

@@ -210,7 +210,9 @@ class Rig(Media):
     def touch(self, offset: int, length: int = SLOT, **how: int) -> Any:
         """Say that a Read was parsed; return it for `read_ended`."""
         tenant = how.pop("tenant", 0)
-        read = ffi.new("struct ps_hints_read *", {"offset": offset, "length": length, **how})
+        size = self.sizes.get(how.get("volume", 0), 0)
+        values = {"offset": offset, "length": length, "volume_bytes": size, **how}
+        read = ffi.new("struct ps_hints_read *", values)
         lib.ps_hints_touch(self.hints, self.now_ns, self.scope(tenant), read)
         self.check()
         return read

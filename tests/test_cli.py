@@ -120,7 +120,7 @@ def test_a_namespace_that_the_target_refuses_leaves_nothing(cli: Cli) -> None:
          "prestage: address: found no port in 127.0.0.1 (expected ADDRESS:PORT)\n"),
         (["listener", "remove", "127.0.0.1:1"], 1,
          "prestage: No such device: 127.0.0.1 port 1: not listened on\n"),
-        (["stats", "--watch", "0"], 1,
+        (["stats", "--watch", "0"], 2,
          "prestage: --watch: found 0 (expected 0.05 to 86400 seconds)\n"),
     ],
 )  # fmt: skip
@@ -392,3 +392,31 @@ def test_what_fails_at_a_host_is_one_sentence_too(
     monkeypatch.setattr("prestage.target.commands.check_config.load_config", fail)
     assert main(["check-config", "x"]) == 1
     assert capsys.readouterr().err == "prestage: 127.0.0.1: nobody answers (expected a target)\n"
+
+
+SLOW = ("numpy", "prestage.host_client.controller", "prestage.ext.conform", "prestage._engine")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["stats", "--help"], []])
+def test_a_command_of_the_target_imports_nothing_of_the_host(words: list[str]) -> None:
+    code = f"""
+import contextlib, io, sys
+from prestage import cli
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    cli.build_parser({words!r}).parse_args({words!r})
+sys.exit(",".join(name for name in {SLOW!r} if name in sys.modules) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_names_every_command_whether_it_was_imported_or_not() -> None:
+    assert build_parser(["--help"]).format_help() == build_parser().format_help()
+
+
+@pytest.mark.parametrize("word", ["--print-completion", "--print-completion=bash", "--print-c"])
+def test_completion_knows_the_arguments_of_all_commands(word: str) -> None:
+    parser = build_parser([word, "bash"])
+    with pytest.raises(SystemExit):
+        parser.parse_args(["residency", "--no-such-flag"])
+    assert parser.parse_args(["residency", "--range", "0+8", "here"]).range == ["0+8"]

@@ -50,6 +50,7 @@ def access(
     keep_until_ns: int = 0,
     priority: int = 0,
     once: bool = False,
+    is_again: bool = False,
 ) -> Any:
     """Return a struct ps_tier_access."""
     return ffi.new(
@@ -62,6 +63,7 @@ def access(
             "urgency": urgency,
             "priority": priority,
             "once": once,
+            "is_again": is_again,
         },
     )
 
@@ -257,11 +259,20 @@ class Tier:
         self.run()
         return result
 
-    def keep(self, offset: int, length: int, until_ns: int, *, tenant: int = TENANT) -> int:
+    def keep(
+        self, offset: int, length: int, until_ns: int, *, tenant: int = TENANT, cookie: int = 0
+    ) -> int:
         """Return how many bytes ps_tier_keep kept."""
-        kept: int = lib.ps_tier_keep(self.tier, self.now_ns, 0, offset, length, tenant, until_ns)
+        kept: int = lib.ps_tier_keep(
+            self.tier, self.now_ns, 0, offset, length, tenant, cookie, until_ns
+        )
         self.check()
         return kept
+
+    def end_keeps(self, cookie: int) -> None:
+        """End the keeps that a cookie owns."""
+        lib.ps_tier_end_keeps(self.tier, self.now_ns, cookie)
+        self.check()
 
     def release(self, frame: int) -> None:
         """Let go of a pin or a fresh frame."""
@@ -275,10 +286,10 @@ class Tier:
 
     # ---- media ----
 
-    def next(self) -> Action | None:
-        """Return the next action, if any."""
+    def next(self, least: int = SPECULATIVE) -> Action | None:
+        """Return the next action, if any; of fills only those that are at least so urgent."""
         found = ffi.new("struct ps_tier_action *")
-        if not lib.ps_tier_next_action(self.tier, self.now_ns, found):
+        if not lib.ps_tier_next_action(self.tier, self.now_ns, least, found):
             self.check()
             return None
         self.check()

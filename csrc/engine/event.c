@@ -30,7 +30,7 @@ static void fill(struct ps_engine *engine, struct ps_engine_event *event) {
       break;
     case PS_EVENT_COMPLETION: {
       struct slot *slot = ps_slot(engine, event->slot);
-      event->data_length = slot->covered;
+      event->data_length = slot->transfer == PS_TRANSFER_IN_CAPSULE ? slot->length : slot->covered;
       event->digest_error = slot->digest_error;
       memcpy(event->entry, slot->u.host.cqe, sizeof slot->u.host.cqe);
       ps_slot_free(engine, event->slot);

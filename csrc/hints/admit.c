@@ -53,7 +53,8 @@ static bool is_warm(struct ps_hints *hints, uint64_t now_ns, const struct intent
   bool all = true;
   uint32_t most = ARRIVAL_EXTENTS;
   for (uint32_t i = 0; hints_cursor_span(hints, &cursor, set->block_shift, &span); i++) {
-    if (i >= most || !hints_take_extents(hints, tenant, now_ns, 1)) return false;
+    if (i >= most || !hints_look(hints, 1)) return false;
+    if (!hints_take_extents(hints, tenant, now_ns, 1)) return false;
     uint64_t warm;
     uint64_t coming;
     ps_tier_residency(hints->tier, intent->volume, span.offset, span.length, &warm, &coming);
@@ -78,7 +79,7 @@ static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   struct span span;
   while (hints_cursor_span(hints, &cursor, shift, &span)) {
     ps_tier_keep(hints->tier, now_ns, intent->volume, span.offset, span.length, intent->tenant,
-                 until_ns);
+                 hints_cookie(intent, index), until_ns);
     hints_cursor_advance(hints, &cursor, shift, span.length);
   }
   intent->warm_bytes = intent->total_bytes;

@@ -130,6 +130,7 @@ void ps_hints_answer(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
                      uint32_t mailbox, uint8_t *bytes) {
   assert(hints != NULL && scope != NULL && mailbox < PAX_MAILBOXES);
   struct answer_page page;
+  hints->looks = 0;
   begin(&page, bytes);
   uint32_t index = hints_tenant(hints, scope->tenant)->mailboxes[mailbox];
   if (index != NONE) {
@@ -190,6 +191,7 @@ uint16_t ps_hints_query(struct ps_hints *hints, uint64_t now_ns, const struct ps
   uint8_t record[sizeof(struct pax_residency) + sizeof(struct pax_range)];
   struct pax_residency_answer residency;
   struct pax_outcome_answer outcome;
+  hints->looks = 0;
   memset(page, 0, PAX_PAGE_BYTES);
   switch (cdw[0] & QUERY_KIND_MASK) {
     case PAX_QUERY_MAILBOX:

@@ -137,7 +137,7 @@ void ps_hints_dataset(struct ps_hints *hints, uint64_t now_ns, const struct ps_h
   }
   if (record.range_count == 0) return;
   uint8_t reason = PAX_REASON_RATE;
-  if (hints_take_records(hints, tenant, now_ns, 1)) {
+  if (hints_take_record(hints, tenant, now_ns, record.range_count)) {
     record.set_id = TARGET_SET | tenant->implicit_next++;
     reason = apply(hints, now_ns, scope, &record, (const uint8_t *)ranges);
   }

@@ -103,9 +103,12 @@ static void begin(struct ps_hints *hints, uint64_t now_ns, const struct follow *
 /* One stream a tenant and volume: a read that goes on moves it, one elsewhere takes it along. */
 static void follow_stream(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
                           const struct ps_hints_read *read) {
-  struct follow like = {
-      .offset = read->offset + read->length, .tenant = tenant, .volume = (uint16_t)read->volume};
-  like.end = hints_add(like.offset, hints->config.follow_bytes);
+  struct follow like = {.offset = read->offset + read->length,
+                        .volume_bytes = read->volume_bytes,
+                        .tenant = tenant,
+                        .volume = (uint16_t)read->volume};
+  if (like.offset > like.volume_bytes) return; /* it has shrunk */
+  like.end = hints_min(hints_add(like.offset, hints->config.follow_bytes), like.volume_bytes);
   uint32_t index = find_stream(hints, tenant, read->volume);
   if (index == NONE) {
     begin(hints, now_ns, &like);
@@ -115,6 +118,7 @@ static void follow_stream(struct ps_hints *hints, uint64_t now_ns, uint16_t tena
   bool is_near = like.offset <= follow->end && follow->offset <= like.end;
   if (!is_near || follow->offset < like.offset) follow->offset = like.offset;
   follow->end = like.end;
+  follow->volume_bytes = like.volume_bytes;
   update(hints, now_ns, index);
 }
 
@@ -196,10 +200,10 @@ static void advance(struct ps_hints *hints, struct follow *follow, uint32_t byte
   }
 }
 
-/* The end of the volume as far as it is known: a stream learns it when the tier says so. */
+/* The end of the volume: a stream has it from the latest of its reads. */
 static bool find_limit(const struct ps_hints *hints, const struct follow *follow,
                        uint64_t *volume_bytes) {
-  *volume_bytes = UINT64_MAX;
+  *volume_bytes = follow->volume_bytes;
   if (follow->set == NONE) return true;
   const struct set *set = hints_set(hints, follow->set);
   struct ps_hints_namespace space;

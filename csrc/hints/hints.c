@@ -21,8 +21,8 @@ static bool is_good(const struct ps_hints_config *config) {
 static bool init_pools(struct ps_hints *hints) {
   const struct ps_hints_config *config = &hints->config;
   /* Sets that are dead, and ranges that came with intents, are held by one pending intent each. */
-  uint64_t sets = config->sets + 2 * config->intents;
-  uint64_t chunks = config->set_ranges / CHUNK_RANGES + config->sets +
+  uint64_t sets = config->sets + 2 * config->intents + 1; /* one is replaced before it is freed */
+  uint64_t chunks = config->set_ranges / CHUNK_RANGES + config->sets + 1 +
                     config->intents * (INTENT_RANGES / CHUNK_RANGES + 2);
   uint64_t nodes = config->set_ranges * RANGE_NODES;
   /* As many that have ended are remembered as can be pending, and one is on its way. */
@@ -69,6 +69,7 @@ static bool init_rest(struct ps_hints *hints) {
   if (hints->heap == NULL || hints->tenants == NULL || hints->volumes == NULL) return false;
   hints->set_sweep = (struct sweep){.step_ns = UINT64_MAX, .earliest_ns = UINT64_MAX};
   hints->signature_sweep = hints->set_sweep;
+  hints->bury_ns = UINT64_MAX;
   return getrandom(hints->keys, sizeof hints->keys, 0) == (ssize_t)sizeof hints->keys;
 }
 
@@ -182,6 +183,7 @@ void ps_hints_tick(struct ps_hints *hints, uint64_t now_ns) {
 uint64_t ps_hints_next_time(const struct ps_hints *hints) {
   assert(hints != NULL);
   uint64_t next_ns = hints_min(hints->set_sweep.step_ns, hints->signature_sweep.step_ns);
+  next_ns = hints_min(next_ns, hints->bury_ns);
   if (hints->heap_size == 0) return next_ns;
   return hints_min(next_ns, hints_intent(hints, hints->heap[1])->wake_ns);
 }

@@ -40,11 +40,44 @@ uint32_t hints_find_intent(const struct ps_hints *hints, uint16_t tenant, uint64
   return NONE;
 }
 
+static uint64_t session_hash(const struct ps_hints *hints, uint16_t tenant, uint64_t session) {
+  return hints_hash(hints, (uint64_t)tenant + (UINT64_C(1) << 32), session);
+}
+
+static void join_session(struct ps_hints *hints, uint32_t index) {
+  struct intent *intent = hints_intent(hints, index);
+  if (intent->session == 0) return;
+  intent->in_session = true;
+  const struct table *table = &hints->intents_by_session;
+  uint64_t hash = session_hash(hints, intent->tenant, intent->session);
+  uint32_t *head = &table->buckets[hash & table->mask];
+  intent->session_links = (struct links){.previous = NONE, .next = *head};
+  if (*head != NONE) hints_intent(hints, *head)->session_links.previous = index;
+  *head = index;
+}
+
+static void leave_session(struct ps_hints *hints, uint32_t index) {
+  struct intent *intent = hints_intent(hints, index);
+  if (!intent->in_session) return;
+  intent->in_session = false;
+  const struct table *table = &hints->intents_by_session;
+  const struct links links = intent->session_links;
+  if (links.previous == NONE) {
+    uint64_t hash = session_hash(hints, intent->tenant, intent->session);
+    assert(table->buckets[hash & table->mask] == index);
+    table->buckets[hash & table->mask] = links.next;
+  } else {
+    hints_intent(hints, links.previous)->session_links.next = links.next;
+  }
+  if (links.next != NONE) hints_intent(hints, links.next)->session_links.previous = links.previous;
+}
+
 /* Forgets one that has ended. */
 static void forget(struct ps_hints *hints, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state > PAX_STATE_PENDING && intent->set == NONE);
   uint32_t generation = intent->generation;
+  leave_session(hints, index);
   hints_table_remove(&hints->intents_by_id, hints_hash(hints, intent->tenant, intent->id), index);
   fifo_remove(hints, &hints_tenant(hints, intent->tenant)->ended, index);
   hints_share_sub(&hints->ended_share, intent->tenant);
@@ -60,36 +93,6 @@ static uint32_t take(struct ps_hints *hints, uint16_t tenant) {
   index = hints_take(&hints->intents);
   assert(index != NONE);
   return index;
-}
-
-static uint64_t session_hash(const struct ps_hints *hints, uint16_t tenant, uint64_t session) {
-  return hints_hash(hints, (uint64_t)tenant + (UINT64_C(1) << 32), session);
-}
-
-static void join_session(struct ps_hints *hints, uint32_t index) {
-  struct intent *intent = hints_intent(hints, index);
-  if (intent->session == 0) return;
-  const struct table *table = &hints->intents_by_session;
-  uint64_t hash = session_hash(hints, intent->tenant, intent->session);
-  uint32_t *head = &table->buckets[hash & table->mask];
-  intent->session_links = (struct links){.previous = NONE, .next = *head};
-  if (*head != NONE) hints_intent(hints, *head)->session_links.previous = index;
-  *head = index;
-}
-
-static void leave_session(struct ps_hints *hints, uint32_t index) {
-  const struct intent *intent = hints_intent(hints, index);
-  if (intent->session == 0) return;
-  const struct table *table = &hints->intents_by_session;
-  const struct links links = intent->session_links;
-  if (links.previous == NONE) {
-    uint64_t hash = session_hash(hints, intent->tenant, intent->session);
-    assert(table->buckets[hash & table->mask] == index);
-    table->buckets[hash & table->mask] = links.next;
-  } else {
-    hints_intent(hints, links.previous)->session_links.next = links.next;
-  }
-  if (links.next != NONE) hints_intent(hints, links.next)->session_links.previous = links.previous;
 }
 
 uint32_t hints_new_intent(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
@@ -198,11 +201,27 @@ void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent
   hints_fact(hints, &fact);
 }
 
+/* What was brought in for it is kept for it no longer. An intent that has ended has the generation
+ * after the one that the tier knows it by. */
+static void let_go(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+  const struct intent *intent = hints_intent(hints, index);
+  bool is_pending = intent->state == PAX_STATE_PENDING;
+  uint64_t cookie = hints_cookie(intent, index) - (is_pending ? 0 : UINT64_C(1) << 32);
+  ps_tier_end_keeps(hints->tier, now_ns, cookie);
+}
+
+/* Of those that have ended, only these may have something left in the tier. */
+static bool has_come(const struct intent *intent) {
+  return intent->state == PAX_STATE_MET || intent->state == PAX_STATE_LATE;
+}
+
 void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_t state,
                       uint8_t reason) {
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state == PAX_STATE_PENDING && state > PAX_STATE_PENDING);
   if (intent->set != NONE) unbind(hints, index);
+  bool is_vain = state == PAX_STATE_CANCELLED || state == PAX_STATE_DROPPED;
+  if (is_vain && (intent->walked_bytes > 0 || intent->passes > 0)) let_go(hints, now_ns, index);
   struct tenant *tenant = hints_tenant(hints, intent->tenant);
   /* Reactors look at the clock each for themselves: one may be behind another. */
   uint64_t us = now_ns > intent->arrived_ns ? (now_ns - intent->arrived_ns) / 1000 : 0;
@@ -210,7 +229,7 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
   intent->state = state;
   intent->reason = reason;
   intent->generation++;
-  leave_session(hints, index);
+  if (is_vain) leave_session(hints, index);
   fifo_remove(hints, &tenant->pending, index);
   fifo_append(hints, &tenant->ended, index);
   hints_share_add(&hints->ended_share, intent->tenant);
@@ -218,8 +237,15 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
   hints_tell_end(hints, now_ns, intent);
 }
 
+/* One that has ended stays as it ended. */
 static void cancel(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
-  hints_end_intent(hints, now_ns, index, PAX_STATE_CANCELLED, PAX_REASON_NONE);
+  const struct intent *intent = hints_intent(hints, index);
+  if (intent->state == PAX_STATE_PENDING) {
+    hints_end_intent(hints, now_ns, index, PAX_STATE_CANCELLED, PAX_REASON_NONE);
+  } else if (has_come(intent)) {
+    let_go(hints, now_ns, index);
+    leave_session(hints, index);
+  }
 }
 
 static void cancel_session(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
@@ -238,6 +264,14 @@ static void cancel_session(struct ps_hints *hints, uint64_t now_ns, uint16_t ten
 static void cancel_all(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant) {
   const struct fifo *pending = &hints_tenant(hints, tenant)->pending;
   while (pending->first != NONE) cancel(hints, now_ns, pending->first);
+  /* From the last that ended back to those that an earlier call has been through. */
+  uint32_t index = hints_tenant(hints, tenant)->ended.last;
+  while (index != NONE && !hints_intent(hints, index)->is_let_go) {
+    struct intent *intent = hints_intent(hints, index);
+    cancel(hints, now_ns, index);
+    intent->is_let_go = true;
+    index = intent->tenant_links.previous;
+  }
 }
 
 /* Sets and signatures are forgotten by the epoch, and freed by the sweep. */
@@ -250,6 +284,7 @@ static void cancel_everything(struct ps_hints *hints, uint64_t now_ns, uint16_t 
   who->sets = 0;
   who->set_ranges = 0;
   who->signatures = 0;
+  who->implicit_first = who->implicit_next;
   hints_sweep_now(hints, now_ns);
 }
 
@@ -260,8 +295,7 @@ uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
   memcpy(&record, bytes, sizeof record);
   if (record.what == PAX_CANCEL_WHAT_INTENT) {
     uint32_t index = hints_find_intent(hints, scope->tenant, record.id);
-    bool is_pending = index != NONE && hints_intent(hints, index)->state == PAX_STATE_PENDING;
-    if (is_pending) cancel(hints, now_ns, index);
+    if (index != NONE) cancel(hints, now_ns, index);
   } else if (record.what == PAX_CANCEL_WHAT_SESSION) {
     cancel_session(hints, now_ns, scope->tenant, record.id);
   } else if (record.what == PAX_CANCEL_WHAT_ALL) {

@@ -80,6 +80,8 @@ uint32_t hints_find_set(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant
 bool hints_is_stale(const struct ps_hints *hints, const struct set *set, uint64_t now_ns);
 void hints_unreference(struct ps_hints *hints, uint32_t set);
 void hints_drop_set(struct ps_hints *hints, uint32_t set);
+/* Frees at least so many ranges of sets that nobody wants any more, if there are. */
+void hints_bury(struct ps_hints *hints, uint32_t ranges);
 uint8_t hints_apply_set(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                         const uint8_t *record);
 uint64_t hints_expiry(const struct ps_hints *hints, uint64_t now_ns, uint32_t ttl_ms);
@@ -138,6 +140,10 @@ void hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volum
 static inline struct intent *hints_intent(const struct ps_hints *hints, uint32_t index) {
   return hints_item(&hints->intents, index);
 }
+/* What the tier knows a pending intent by. */
+static inline uint64_t hints_cookie(const struct intent *intent, uint32_t index) {
+  return (uint64_t)intent->generation << 32 | index;
+}
 static inline struct set *hints_set(const struct ps_hints *hints, uint32_t index) {
   return hints_item(&hints->sets, index);
 }
@@ -192,9 +198,15 @@ const struct ps_hints_budget *hints_budget(const struct ps_hints *hints,
 /* Takes the price of records out of the tenant's allowance; false: it is used up. */
 bool hints_take_records(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint32_t records);
+/* ... of one record with its ranges: it is never more than a second's worth. */
+bool hints_take_record(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
+                       uint32_t ranges);
 /* ... of look-ups of extents. */
 bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint64_t extents);
+/* Whether so much may be looked at for the page at hand, too. What comes first always may: it is
+ * bounded by itself. */
+bool hints_look(struct ps_hints *hints, uint64_t looks);
 void hints_count_records(struct tenant *tenant, uint64_t now_ns, uint32_t records);
 uint64_t hints_recent_records(const struct tenant *tenant, uint64_t now_ns);
 void hints_note_event(struct ps_hints *hints, const struct intent *intent);

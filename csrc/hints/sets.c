@@ -3,7 +3,8 @@
 
 bool hints_is_stale(const struct ps_hints *hints, const struct set *set, uint64_t now_ns) {
   assert(set != NULL && (set->flags & SET_USED) != 0);
-  return set->expires_ns <= now_ns || set->epoch != hints_tenant(hints, set->tenant)->epoch ||
+  return (set->flags & SET_DEAD) != 0 || set->expires_ns <= now_ns ||
+         set->epoch != hints_tenant(hints, set->tenant)->epoch ||
          set->volume_epoch != hints->volumes[set->volume].epoch;
 }
 
@@ -14,37 +15,72 @@ static bool is_counted(const struct ps_hints *hints, const struct set *set) {
 
 static void give_back_ranges(struct ps_hints *hints, const struct set *set) {
   struct tenant *tenant = hints_tenant(hints, set->tenant);
-  if ((set->flags & SET_OF_INTENT) != 0) {
-    assert(tenant->intent_ranges >= set->range_count);
-    tenant->intent_ranges -= set->range_count;
-    hints->intent_ranges -= set->range_count;
-    return;
-  }
-  assert(hints->set_ranges >= set->range_count);
-  hints->set_ranges -= set->range_count;
   if (!is_counted(hints, set)) return;
   assert(tenant->set_ranges >= set->range_count);
   tenant->set_ranges -= set->range_count;
+}
+
+/* A set without a name is as small as the record that it came with. */
+static void free_nameless(struct ps_hints *hints, uint32_t index) {
+  struct set *set = hints_set(hints, index);
+  struct tenant *tenant = hints_tenant(hints, set->tenant);
+  assert(tenant->intent_ranges >= set->range_count);
+  tenant->intent_ranges -= set->range_count;
+  hints->intent_ranges -= set->range_count;
+  hints_free_ranges(hints, set);
+  hints_give(&hints->sets, index);
+}
+
+/* The first of its chunks, with what finds its ranges; returns how many these were. */
+static uint32_t bury_chunk(struct ps_hints *hints, struct set *set) {
+  uint32_t index = set->first;
+  const struct chunk *chunk = hints_item(&hints->chunks, index);
+  uint32_t count = set->range_count < CHUNK_RANGES ? set->range_count : CHUNK_RANGES;
+  assert(count > 0 && hints->set_ranges >= count);
+  for (uint32_t i = 0; i < count; i++) {
+    hints_region_remove(hints, set, index * CHUNK_RANGES + i);
+  }
+  set->first = chunk->next;
+  set->range_count -= count;
+  hints->set_ranges -= count;
+  hints_give(&hints->chunks, index);
+  return count;
+}
+
+void hints_bury(struct ps_hints *hints, uint32_t ranges) {
+  assert(hints != NULL);
+  for (uint32_t freed = 0; hints->graves != NONE && freed < ranges;) {
+    uint32_t index = hints->graves;
+    struct set *set = hints_set(hints, index);
+    while (set->first != NONE && freed < ranges) freed += bury_chunk(hints, set);
+    if (set->first != NONE) return;
+    hints->graves = set->hash_next;
+    hints->grave_sets--;
+    hints_give(&hints->sets, index);
+  }
+}
+
+/* The last that died is buried first: who replaces a set gets its room. */
+static void dig(struct ps_hints *hints, uint32_t index) {
+  struct set *set = hints_set(hints, index);
+  assert((set->flags & SET_DEAD) != 0 && set->references == 0);
+  set->hash_next = hints->graves;
+  hints->graves = index;
+  hints->grave_sets++;
+  hints_bury(hints, BURY_RANGES);
+  if (hints->graves != NONE && hints->bury_ns == UINT64_MAX) hints->bury_ns = 0;
 }
 
 void hints_unreference(struct ps_hints *hints, uint32_t index) {
   struct set *set = hints_set(hints, index);
   assert(set->references > 0);
   if (--set->references > 0) return;
-  give_back_ranges(hints, set);
-  hints_free_ranges(hints, set);
-  hints_give(&hints->sets, index);
-}
-
-static void leave_regions(struct ps_hints *hints, const struct set *set) {
-  uint32_t index = set->first;
-  for (uint32_t i = 0; i < set->range_count; i++) {
-    if (i > 0 && i % CHUNK_RANGES == 0) {
-      const struct chunk *chunk = hints_item(&hints->chunks, index);
-      index = chunk->next;
-    }
-    hints_region_remove(hints, set, index * CHUNK_RANGES + i % CHUNK_RANGES);
+  if ((set->flags & SET_OF_INTENT) != 0) {
+    free_nameless(hints, index);
+    return;
   }
+  give_back_ranges(hints, set);
+  dig(hints, index);
 }
 
 void hints_drop_set(struct ps_hints *hints, uint32_t index) {
@@ -52,7 +88,6 @@ void hints_drop_set(struct ps_hints *hints, uint32_t index) {
   assert((set->flags & (SET_USED | SET_DEAD | SET_OF_INTENT)) == SET_USED);
   if (set->follow != NONE) hints_end_follow(hints, set->follow);
   hints_table_remove(&hints->sets_by_id, hints_hash(hints, set->tenant, set->id), index);
-  leave_regions(hints, set);
   set->flags |= SET_DEAD;
   hints->live_sets--;
   if (is_counted(hints, set)) hints_tenant(hints, set->tenant)->sets--;
@@ -97,10 +132,11 @@ uint64_t hints_expiry(const struct ps_hints *hints, uint64_t now_ns, uint32_t tt
   return hints_add(now_ns, ms * 1000000);
 }
 
-/* The oldest of the sets that the target made for the tenant; NONE: there is none left. */
+/* The oldest of the sets that the target made for the tenant; NONE: there is none left, or it was
+ * not found yet among the many that have gone. */
 static uint32_t oldest_implicit(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant) {
   struct tenant *who = hints_tenant(hints, tenant);
-  while (who->implicit_first < who->implicit_next) {
+  for (uint32_t i = 0; i < OLDEST_MOST && who->implicit_first < who->implicit_next; i++) {
     uint64_t id = TARGET_SET | who->implicit_first;
     uint32_t index = hints_find_set(hints, now_ns, tenant, id);
     if (index != NONE) return index;
@@ -114,7 +150,7 @@ static bool has_room(const struct ps_hints *hints, const struct tenant *tenant, 
                      uint64_t ranges) {
   return tenant->sets + sets <= hints_budget(hints, tenant)->sets &&
          tenant->set_ranges + ranges <= hints_budget(hints, tenant)->set_ranges &&
-         hints->live_sets + sets <= hints->config.sets &&
+         hints->live_sets + hints->grave_sets + sets <= hints->config.sets &&
          hints->set_ranges + ranges <= hints->config.set_ranges;
 }
 
@@ -124,10 +160,12 @@ static bool make_room(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant, 
   const struct tenant *who = hints_tenant(hints, tenant);
   if (has_room(hints, who, sets, ranges)) return true;
   hints_sweep_sets(hints, now_ns, LOOK_MOST);
+  hints_bury(hints, (uint32_t)ranges + BURY_RANGES);
   while (is_implicit && !has_room(hints, who, sets, ranges)) {
     uint32_t oldest = oldest_implicit(hints, now_ns, tenant);
     if (oldest == NONE) return false;
     hints_drop_set(hints, oldest);
+    hints_bury(hints, (uint32_t)ranges);
   }
   return has_room(hints, who, sets, ranges);
 }
@@ -166,7 +204,10 @@ uint32_t hints_define(struct ps_hints *hints, uint64_t now_ns, const struct set 
   uint32_t more = ranges > freed ? ranges - freed : 0;
   bool is_implicit = (like->id & TARGET_SET) != 0;
   if (!make_room(hints, now_ns, like->tenant, old == NONE ? 1 : 0, more, is_implicit)) return NONE;
-  if (old != NONE) hints_drop_set(hints, old);
+  if (old != NONE) {
+    hints_drop_set(hints, old);
+    hints_bury(hints, more < ranges ? ranges : 0);
+  }
   charge_ranges(hints, like->tenant, ranges);
   return new_set(hints, like);
 }

@@ -52,12 +52,14 @@ static void apply_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_h
   struct pax_record record;
   memcpy(&record, bytes, sizeof record);
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
-  if (hints_record_size(record.type) == 0) {
+  uint32_t head = hints_record_size(record.type);
+  if (head == 0) {
     progress->result.unknown++;
     return;
   }
   uint8_t reason = PAX_REASON_RATE;
-  if (progress->limited_from == NONE_LIMITED && hints_take_records(hints, tenant, now_ns, 1)) {
+  uint32_t ranges = (record.size - head) / sizeof(struct pax_range);
+  if (progress->limited_from == NONE_LIMITED && hints_take_record(hints, tenant, now_ns, ranges)) {
     reason = apply_of(record.type)(hints, now_ns, scope, bytes);
   } else {
     if (record.type == PAX_TYPE_INTENT) hints_limit_intent(hints, now_ns, scope, bytes);
@@ -157,7 +159,10 @@ bool ps_hints_submit_some(struct ps_hints *hints, uint64_t now_ns,
   assert(bytes != NULL || size == 0);
   assert(records > 0);
   if (progress->at == 0 && !begin(hints, scope, mailbox, bytes, size, progress)) return true;
-  if (!take_some(hints, now_ns, scope, bytes, records, progress)) return false;
+  hints->looks = progress->looks;
+  bool is_done = take_some(hints, now_ns, scope, bytes, records, progress);
+  progress->looks = hints->looks;
+  if (!is_done) return false;
   struct tenant *tenant = hints_tenant(hints, scope->tenant);
   tenant->batches++;
   tenant->unknown += progress->result.unknown;

@@ -23,7 +23,7 @@ static uint32_t look_at_set(struct ps_hints *hints, uint64_t now_ns, uint32_t in
   const struct set *set = hints_set(hints, index);
   if ((set->flags & (SET_USED | SET_DEAD | SET_OF_INTENT)) != SET_USED) return 1;
   if (hints_is_stale(hints, set, now_ns)) {
-    uint32_t work = 1 + set->range_count;
+    uint32_t work = 1 + (set->range_count < BURY_RANGES ? set->range_count : BURY_RANGES);
     hints_drop_set(hints, index);
     return work;
   }
@@ -66,8 +66,15 @@ static void run(struct ps_hints *hints, uint64_t now_ns, struct sweep *sweep,
   if (sweep->step_ns < now_ns + SWEEP_STEP_NS) sweep->step_ns = now_ns + SWEEP_STEP_NS;
 }
 
+static void bury(struct ps_hints *hints, uint64_t now_ns) {
+  if (hints->bury_ns > now_ns) return;
+  hints_bury(hints, SWEEP_ITEMS);
+  hints->bury_ns = hints->graves == NONE ? UINT64_MAX : now_ns + SWEEP_STEP_NS;
+}
+
 void hints_sweep(struct ps_hints *hints, uint64_t now_ns) {
   assert(hints != NULL);
+  bury(hints, now_ns);
   run(hints, now_ns, &hints->set_sweep, &hints->sets, look_at_set);
   run(hints, now_ns, &hints->signature_sweep, &hints->signatures, look_at_signature);
 }

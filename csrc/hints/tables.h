@@ -31,15 +31,19 @@ enum {
   WALK_EXTENTS = 64,      /* looked at in one start of a job */
   SETTLE_EXTENTS = 256,   /* looked at in one look at whether an intent is ready */
   ARRIVAL_EXTENTS = 4096, /* looked at to see whether an intent is warm already */
+  LOOKS_MOST = 16384,     /* extents and ranges looked at for the records of one page */
   PASSES_MOST = 8,        /* how often what was evicted again is brought in again for an intent */
   TICK_INTENTS = 64,      /* woken in one tick */
   SWEEP_ITEMS = 1024,     /* looked at in one step of the sweep */
+  BURY_RANGES = 64,       /* freed at once of a set that goes; the rest follows in steps */
+  OLDEST_MOST = 1024,     /* numbers looked at to find the oldest set of the target's own */
   FOLLOW_JOBS = 1024,     /* speculative jobs */
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
   KEEP_EXTENTS = 64,      /* looked at together before each is kept, a power of two */
   PART_EXTENTS = 256,     /* looked up in one part of a batch, and what its last record needs */
-  EXTENTS_PER_TOKEN = 64, /* extents that may be looked up for the price of one record */
+  EXTENTS_PER_TOKEN = 16, /* extents that may be looked up for the price of one record */
+  RANGES_PER_TOKEN = 16,  /* ranges that a record brings for the price of one more */
   MAPS = 32
 };
 
@@ -91,7 +95,7 @@ struct node {
 enum set_flag {
   SET_USED = 1,
   SET_ORDERED = 2,
-  SET_DEAD = 4,      /* replaced, dropped or expired; intents still hold it */
+  SET_DEAD = 4,      /* replaced, dropped or expired; intents still hold it, or it is a grave */
   SET_OF_INTENT = 8, /* it has no name */
   SET_THROUGH = 16   /* what follows was brought in, as far as it goes */
 };
@@ -100,10 +104,10 @@ struct set {
   uint64_t id;
   uint64_t expires_ns;
   uint64_t bytes;
-  uint32_t hash_next;
+  uint32_t hash_next;   /* grave: the next one */
   uint32_t first, last; /* chunks */
   uint32_t range_count;
-  uint32_t references; /* one while it is not dead, and one of each intent */
+  uint32_t references; /* one while it is not dead, and one of each intent; 0: a grave */
   uint32_t follow;     /* the speculative job that brings in the rest */
   uint32_t read_last;  /* ordinal of the range that was read last */
   uint32_t epoch, volume_epoch;
@@ -173,14 +177,17 @@ struct intent {
   uint8_t passes;
   bool has_job;    /* the scheduler holds it */
   bool lacks_room; /* why it is waiting */
+  bool in_session; /* of its session's list: pending, or with something left in the tier */
+  bool is_let_go;  /* CANCEL of all came after its end, and after that of all before it */
 };
 
 /* A speculative job: what follows in a set, or in a stream of reads. */
 struct follow {
   struct ps_sched_job job;
-  uint64_t offset, end; /* stream: bytes of the volume */
-  struct cursor walk;   /* set */
-  uint32_t set;         /* or NONE: a stream */
+  uint64_t offset, end;  /* stream: bytes of the volume */
+  uint64_t volume_bytes; /* stream */
+  struct cursor walk;    /* set */
+  uint32_t set;          /* or NONE: a stream */
   uint32_t hash_next;
   uint16_t tenant, volume;
   bool is_used;
@@ -280,7 +287,11 @@ struct ps_hints {
   struct fifo volume_queue; /* volume + 1 */
 
   uint64_t live_sets, set_ranges, live_signatures, pending, intent_ranges;
+  uint64_t grave_sets; /* their ranges count in set_ranges until they are freed */
+  uint64_t bury_ns;    /* when a few of these are freed next; UINT64_MAX: there are none */
+  uint32_t graves;     /* the first of them: sets that nobody wants any more */
   struct ps_hints_stats stats;
+  uint64_t looks;         /* at extents and ranges, for this page so far */
   uint64_t mapped_tables; /* bytes of buckets and the like */
   struct {
     void *start;

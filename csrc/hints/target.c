@@ -31,6 +31,23 @@ bool hints_target_next(const struct ps_hints *hints, struct target *target, uint
   return true;
 }
 
+/* At its ranges one by one, and at their extents. */
+static uint64_t looks_for(const struct ps_hints *hints, const struct target *target) {
+  uint64_t ranges = target->count;
+  uint64_t bytes = 0;
+  if (target->set != NONE) {
+    ranges = hints_set(hints, target->set)->range_count;
+    bytes = hints_set(hints, target->set)->bytes;
+  }
+  for (uint32_t i = 0; target->set == NONE && i < ranges; i++) {
+    struct pax_range range;
+    memcpy(&range, target->ranges + i * sizeof range, sizeof range);
+    bytes = hints_add(bytes, (uint64_t)range.nlb << target->space.block_shift);
+  }
+  uint64_t extents = hints_min(bytes, PS_HINTS_QUERY_BYTES) >> hints->slot_shift;
+  return ranges + extents;
+}
+
 uint8_t hints_target_open(struct ps_hints *hints, uint64_t now_ns,
                           const struct ps_hints_scope *scope, uint64_t set_id, uint32_t nsid,
                           const uint8_t *ranges, uint32_t count, struct target *target) {
@@ -43,6 +60,7 @@ uint8_t hints_target_open(struct ps_hints *hints, uint64_t now_ns,
   } else if (!hints_find_space(hints, scope, nsid, &target->space, ranges, count)) {
     return PAX_REASON_NAMESPACE;
   }
+  if (!hints_look(hints, looks_for(hints, target))) return PAX_REASON_RATE;
   uint64_t offset;
   uint64_t bytes;
   hints_target_rewind(hints, target);
@@ -61,7 +79,8 @@ static void keep_piece(struct ps_hints *hints, uint64_t now_ns, uint32_t volume,
   uint64_t slot = hints->config.slot_size;
   while (offset < end) {
     uint64_t next = hints_min(end, (offset & ~(slot - 1)) + slot);
-    ps_tier_keep(hints->tier, now_ns, volume, offset, (uint32_t)(next - offset), tenant, until_ns);
+    ps_tier_keep(hints->tier, now_ns, volume, offset, (uint32_t)(next - offset), tenant, 0,
+                 until_ns);
     offset = next;
   }
 }

@@ -25,6 +25,14 @@ bool hints_take_records(const struct ps_hints *hints, struct tenant *tenant, uin
   return true;
 }
 
+bool hints_take_record(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
+                       uint32_t ranges) {
+  assert(tenant != NULL);
+  uint64_t price = 1 + ranges / RANGES_PER_TOKEN;
+  uint64_t rate = hints_budget(hints, tenant)->records_per_s;
+  return hints_take_records(hints, tenant, now_ns, (uint32_t)hints_min(price, rate));
+}
+
 bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint64_t extents) {
   assert(tenant != NULL);
@@ -34,6 +42,13 @@ bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uin
   if (records > 0 && !hints_take_records(hints, tenant, now_ns, (uint32_t)records)) return false;
   tenant->extents_owed = (uint32_t)(owed % EXTENTS_PER_TOKEN);
   tenant->extents_looked += extents;
+  return true;
+}
+
+bool hints_look(struct ps_hints *hints, uint64_t looks) {
+  assert(hints != NULL);
+  if (hints->looks > 0 && looks > LOOKS_MOST - hints_min(hints->looks, LOOKS_MOST)) return false;
+  hints->looks += looks;
   return true;
 }
 

@@ -2,7 +2,7 @@
 #include "internal.h"
 
 struct sums {
-  uint64_t sets, ranges, intent_ranges, signatures, pending, bytes, ended;
+  uint64_t sets, graves, ranges, intent_ranges, signatures, pending, bytes, ended;
 };
 
 enum invariant {
@@ -36,24 +36,26 @@ static int check_set(const struct ps_hints *hints, uint32_t index, struct sums *
   uint64_t bytes = 0;
   for (uint32_t at = set->first; at != NONE;) {
     const struct chunk *chunk = hints_item(&hints->chunks, at);
-    if (chunk->owner != index || chunk->ordinal != ranges) return BAD_CHUNKS;
+    if (chunk->owner != index) return BAD_CHUNKS;
+    if (set->references > 0 && chunk->ordinal != ranges) return BAD_CHUNKS;
     for (uint32_t i = 0; i < CHUNK_RANGES && ranges < set->range_count; i++, ranges++) {
       bytes += (uint64_t)chunk->ranges[i].blocks << set->block_shift;
       bool is_found = chunk->ranges[i].node != NONE;
-      bool should_be = (set->flags & (SET_ORDERED | SET_DEAD)) == SET_ORDERED;
+      bool should_be = (set->flags & SET_ORDERED) != 0;
       if (is_found != should_be) return BAD_NODES;
     }
     (*chunks)++;
     at = chunk->next;
   }
-  if (ranges != set->range_count || bytes != set->bytes) return BAD_SET;
-  if (set->references == 0) return BAD_SET;
+  if (ranges != set->range_count || bytes > set->bytes) return BAD_SET;
+  if (set->references > 0 ? bytes != set->bytes : (set->flags & SET_DEAD) == 0) return BAD_SET;
   if ((set->flags & SET_OF_INTENT) != 0) {
     sums->intent_ranges += ranges;
     return set->references == 1 ? GOOD : BAD_SET;
   }
   sums->ranges += ranges;
   if ((set->flags & SET_DEAD) == 0) sums->sets++;
+  if (set->references == 0) sums->graves++;
   return GOOD;
 }
 
@@ -64,7 +66,9 @@ static int check_sets(const struct ps_hints *hints) {
     int bad = check_set(hints, i, &sums, &chunks);
     if (bad != GOOD) return bad;
   }
-  if (sums.sets != hints->live_sets) return BAD_SET_COUNT;
+  if (sums.sets != hints->live_sets || sums.graves != hints->grave_sets) return BAD_SET_COUNT;
+  if ((hints->graves == NONE) != (hints->grave_sets == 0)) return BAD_SET_COUNT;
+  if (hints->graves != NONE && hints->bury_ns == UINT64_MAX) return BAD_SET_COUNT;
   if (sums.ranges != hints->set_ranges) return BAD_RANGE_COUNT;
   if (sums.intent_ranges != hints->intent_ranges) return BAD_RANGE_COUNT;
   if (chunks != hints->chunks.in_use) return BAD_CHUNKS;

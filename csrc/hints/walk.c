@@ -3,10 +3,6 @@
  * under way: what somebody else fills, writes or evicts meanwhile comes out right. */
 #include "internal.h"
 
-static uint64_t cookie_of(const struct intent *intent, uint32_t index) {
-  return (uint64_t)intent->generation << 32 | index;
-}
-
 /* When its deadline asks for a look, when nothing else does. */
 static uint64_t deadline_wake(const struct intent *intent) {
   bool is_late_ok = (intent->wanted & PAX_INTENT_FLAG_LATE_OK) != 0;
@@ -157,13 +153,14 @@ static int hydrate(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint
   uint64_t needed_ns = intent->deadline_ns > now_ns ? intent->deadline_ns : now_ns;
   struct ps_tier_access access = {
       .deadline_ns = intent->deadline_ns,
-      .cookie = cookie_of(intent, index),
+      .cookie = hints_cookie(intent, index),
       .keep_until_ns = hints_add(needed_ns, hints->config.grace_ns),
       .tenant = intent->tenant,
       .urgency = PS_TIER_DATED,
       .priority = intent->priority,
   };
-  if (span.offset >= volume_bytes) return PS_TIER_INVALID;
+  /* What a smaller size cuts through never becomes warm as a whole. */
+  if (span.offset + span.length > volume_bytes) return PS_TIER_INVALID;
   hints_round(hints, volume_bytes, &span);
   return ps_tier_hydrate(hints->tier, now_ns, intent->volume, span.offset, span.length, &access);
 }

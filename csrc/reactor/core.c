@@ -152,6 +152,7 @@ static bool make_pools(struct ps_core *core) {
     core->ops[i].next = core->free_ops;
     core->free_ops = &core->ops[i];
   }
+  core->free_op_count = MEDIA_OPS;
   return true;
 }
 

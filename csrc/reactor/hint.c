@@ -25,6 +25,7 @@ void hint_touch(struct command *command) {
   assert(command->volume != NULL && !command->is_touched);
   const struct ps_hints_scope scope = hint_scope(command->connection);
   command->is_touched = true;
+  command->read.volume_bytes = command->volume->size;
   ps_hints_touch(reactor->core->hints, reactor->now_ns, &scope, &command->read);
 }
 

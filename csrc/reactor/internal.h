@@ -271,6 +271,7 @@ struct ps_core {
   struct namespace_map *maps;
   struct media_op *ops;
   struct media_op *free_ops;
+  uint32_t free_op_count;
   struct media_op *by_ticket[MEDIA_OPS];  /* the tier's, by ticket % MEDIA_OPS */
   _Atomic uint64_t timer_ns;              /* when the first reactor moves on by itself */
   uint32_t receive_frames, receive_limit; /* frames of writes that wait for host data */
@@ -366,6 +367,7 @@ uint64_t pump_next_time(const struct reactor *reactor);
 /* media_op.c: with the lock held, but for op_submit and media_ended */
 bool command_media(struct command *command, uint32_t kind, uint64_t offset, uint32_t length);
 void op_start_actions(struct reactor *reactor);
+bool op_may_fill(const struct ps_core *core, uint32_t urgency);
 void op_promote(struct reactor *reactor);
 struct media_op *op_popped(struct ps_sched_item *item);
 void op_cancel(struct reactor *reactor, struct media_op *op);

@@ -6,6 +6,8 @@
 
 #include "internal.h"
 
+enum { OPS_RESERVE = MEDIA_OPS / 8 }; /* that one urgency leaves to the next */
+
 /* ---- the pool: with the lock held ---- */
 
 static struct media_op **bucket(struct ps_core *core, uint32_t ticket) {
@@ -15,8 +17,18 @@ static struct media_op **bucket(struct ps_core *core, uint32_t ticket) {
 /* NULL when none is free: what wants one waits where it is. */
 static struct media_op *op_take(struct ps_core *core) {
   struct media_op *op = core->free_ops;
-  if (op != NULL) core->free_ops = op->next;
+  if (op == NULL) return NULL;
+  core->free_ops = op->next;
+  core->free_op_count--;
   return op;
+}
+
+/* Whether a fill of this urgency may have an operation. The last ones are kept for demand, writes
+ * and commands' own, and as many more for what is dated: else what can wait would keep all of them
+ * from what cannot. */
+bool op_may_fill(const struct ps_core *core, uint32_t urgency) {
+  assert(core != NULL && urgency <= PS_TIER_SPECULATIVE);
+  return core->free_op_count > urgency * OPS_RESERVE;
 }
 
 static void op_free(struct ps_core *core, struct media_op *op) {
@@ -30,6 +42,7 @@ static void op_free(struct ps_core *core, struct media_op *op) {
   op->is_submitted = false;
   op->next = core->free_ops;
   core->free_ops = op;
+  core->free_op_count++;
 }
 
 /* The operation that the tier knows by this ticket, or NULL: it has ended. */
@@ -136,8 +149,12 @@ static void start_action(struct reactor *reactor, struct media_op *op,
 void op_start_actions(struct reactor *reactor) {
   struct ps_core *core = reactor->core;
   struct ps_tier_action action;
-  while (core->free_ops != NULL && ps_tier_next_action(core->tier, reactor->now_ns, &action))
+  while (core->free_ops != NULL) {
+    uint32_t least = PS_TIER_SPECULATIVE;
+    while (least > PS_TIER_DEMAND && !op_may_fill(core, least)) least--;
+    if (!ps_tier_next_action(core->tier, reactor->now_ns, least, &action)) return;
     start_action(reactor, op_take(core), &action);
+  }
 }
 
 /* Fills that somebody waits for now, and which had been wanted less. */

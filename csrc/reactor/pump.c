@@ -89,11 +89,14 @@ static void move(struct reactor *reactor) {
 }
 
 /* Have a piece of a job made ready, and make operations of it. False when there is none to start
- * now. */
-static bool start_piece(struct reactor *reactor, struct volume *volume) {
+ * now, or (`has_more`) no operations for it. */
+static bool start_piece(struct reactor *reactor, struct volume *volume, bool *has_more) {
   struct ps_core *core = reactor->core;
   struct ps_sched_job *job = ps_sched_next_job(volume->sched, reactor->now_ns);
+  *has_more = job != NULL;
   if (job == NULL) return false;
+  bool is_guess = job->sched_class == PS_SCHED_SPECULATIVE;
+  if (!op_may_fill(core, is_guess ? PS_TIER_SPECULATIVE : PS_TIER_DATED)) return false;
   ps_hints_start_job(core->hints, reactor->now_ns, job);
   move_tier(reactor);
   return true;
@@ -110,9 +113,7 @@ static uint32_t pop_batch(struct reactor *reactor, struct volume *volume, struct
       batch[count++] = op_popped(item);
       continue;
     }
-    if (pieces == PIECES || reactor->core->free_ops == NULL) break;
-    has_more = start_piece(reactor, volume);
-    if (!has_more) break;
+    if (pieces == PIECES || !start_piece(reactor, volume, &has_more)) break;
     pieces++;
   }
   if (pieces > 0) move_hints(reactor);

@@ -225,18 +225,34 @@ bool make_durable(struct command *command, uint64_t offset, uint64_t length, boo
   return false;
 }
 
+/* The extents after the one that is missing are filled beside it. */
+static void read_ahead(struct command *command, uint32_t count) {
+  struct reactor *reactor = command->connection->reactor;
+  struct ps_tier *tier = reactor->core->tier;
+  uint64_t offset;
+  uint32_t length, hit;
+  for (uint32_t i = command->pin_count + 1; i < count; i++) {
+    segment(command, i, &offset, &length);
+    if (ps_tier_read(tier, reactor->now_ns, command->volume->number, offset, length,
+                     &command->access, NULL, &hit) == PS_TIER_DONE)
+      ps_tier_release(tier, reactor->now_ns, hit);
+  }
+  command->filling = true;
+}
+
 /* Pin the command's whole range for reading; missing extents are filled side by side. */
 bool pin_range(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
-  struct ps_tier *tier = reactor->core->tier;
-  uint32_t count = segment_count(command), volume = command->volume->number;
-  const struct ps_tier_access *access = &command->access;
+  uint32_t count = segment_count(command);
+  struct ps_tier_access access = command->access;
   uint64_t offset;
   uint32_t length;
+  access.is_again = command->filling;
   while (command->pin_count < count) {
     segment(command, command->pin_count, &offset, &length);
-    int result = ps_tier_read(tier, reactor->now_ns, volume, offset, length, access,
-                              &command->task.waiter, &command->pins[command->pin_count]);
+    int result =
+        ps_tier_read(reactor->core->tier, reactor->now_ns, command->volume->number, offset, length,
+                     &access, &command->task.waiter, &command->pins[command->pin_count]);
     if (result == PS_TIER_DONE) {
       command->pin_count++;
       continue;
@@ -246,14 +262,8 @@ bool pin_range(struct command *command) {
       fail(command, command->task.waiter.error, false);
       return false;
     }
-    for (uint32_t i = command->pin_count + 1; !command->filling && i < count; i++) {
-      segment(command, i, &offset, &length);
-      uint32_t hit;
-      if (ps_tier_read(tier, reactor->now_ns, volume, offset, length, access, NULL, &hit) ==
-          PS_TIER_DONE)
-        ps_tier_release(tier, reactor->now_ns, hit);
-    }
-    command->filling = command->has_missed = true;
+    if (!command->filling) read_ahead(command, count);
+    command->has_missed = true;
     return false;
   }
   return true;

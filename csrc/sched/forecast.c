@@ -33,6 +33,8 @@ void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t sl
   assert(overtaking != NULL);
   fade(overtaking, now_ns);
   uint32_t bucket = bucket_of(slack_ns);
+  if (bucket < PS_SCHED_OVERTAKERS - overtaking->used)
+    overtaking->used = PS_SCHED_OVERTAKERS - bucket;
   overtaking->bytes[bucket] += (double)bytes;
   overtaking->slack[bucket] += (double)bytes * (double)slack_ns;
 }
@@ -41,15 +43,16 @@ void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t sl
  * within `horizon_ns`. */
 static double overtaking_bytes(const struct overtaking *overtaking, double time_ns,
                                double horizon_ns) {
-  double bytes = 0;
-  double seen_ns = overtaking->seen_ns + OVERTAKING_START_NS;
-  for (uint32_t i = 0; i < PS_SCHED_OVERTAKERS; i++) {
-    if (overtaking->bytes[i] <= 0) continue;
-    double slack_ns = overtaking->slack[i] / overtaking->bytes[i];
-    if (slack_ns >= horizon_ns) break;
-    bytes += overtaking->bytes[i] / seen_ns * fmin(horizon_ns - slack_ns, time_ns);
+  double sum = 0; /* of bytes, each times how long it would come: this is done for every intent */
+  for (uint32_t i = PS_SCHED_OVERTAKERS - overtaking->used; i < PS_SCHED_OVERTAKERS; i++) {
+    double bytes = overtaking->bytes[i];
+    if (bytes <= 0) continue;
+    double until_horizon = horizon_ns * bytes - overtaking->slack[i];
+    if (until_horizon <= 0) break;
+    double until_time = time_ns * bytes;
+    sum += until_horizon < until_time ? until_horizon : until_time;
   }
-  return bytes;
+  return sum / (overtaking->seen_ns + OVERTAKING_START_NS);
 }
 
 /* ---- what becomes of a job ---- */

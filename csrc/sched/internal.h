@@ -113,6 +113,7 @@ struct overtaking {
   double slack[PS_SCHED_OVERTAKERS]; /* sums of bytes times nanoseconds */
   double seen_ns;
   uint64_t from_ns;
+  uint32_t used; /* buckets from the last down to the first that ever had something */
 };
 
 void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t slack_ns,

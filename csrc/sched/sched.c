@@ -4,7 +4,6 @@
 #include "../media.h"
 #include "internal.h"
 
-#define MERGE_ITEMS 16       /* parts of one operation of a medium */
 #define WRITE_SHARE 4        /* one in so many operations under way may be a write ... */
 #define READ_NS (10 * MS_NS) /* ... when a read was wanted within this time */
 
@@ -128,7 +127,7 @@ static uint32_t take_all(struct ps_sched *sched, uint64_t now_ns, struct ps_sche
   struct ps_sched_item *last = item;
   struct ps_sched_item *next = queue_neighbour(sched, last);
   take(sched, now_ns, item);
-  for (uint32_t count = 1; count < MERGE_ITEMS && next != NULL; count++) {
+  for (uint32_t count = 1; count < PS_MEDIA_PARTS && next != NULL; count++) {
     if (bytes + next->length > limit) break;
     last->merged = next;
     last = next;

@@ -36,7 +36,8 @@ static struct ps_sched_node **link_of(struct tree *tree, const struct ps_sched_n
   return node->up->left == node ? &node->up->left : &node->up->right;
 }
 
-/* `child` takes the place of `node`, its parent, which goes below it. */
+/* `child` takes the place of `node`, its parent, which goes below it. What stands in `child` is not
+ * gathered: it may have to go on. */
 static void rotate(struct tree *tree, struct ps_sched_node *node, struct ps_sched_node *child) {
   assert(child->up == node);
   struct ps_sched_node **link = link_of(tree, node);
@@ -55,7 +56,6 @@ static void rotate(struct tree *tree, struct ps_sched_node *node, struct ps_sche
   node->up = child;
   *link = child;
   gather(tree, node);
-  gather(tree, child);
 }
 
 void tree_insert(struct tree *tree, struct ps_sched_node *node) {
@@ -72,9 +72,8 @@ void tree_insert(struct tree *tree, struct ps_sched_node *node) {
   tree->ranks = tree->ranks * 1664525u + 1013904223u;
   node->rank = tree->ranks >> 8;
   *link = node;
-  gather(tree, node);
   while (node->up != NULL && node->up->rank < node->rank) rotate(tree, node->up, node);
-  gather_up(tree, node->up);
+  gather_up(tree, node);
 }
 
 void tree_remove(struct tree *tree, struct ps_sched_node *node) {

@@ -67,6 +67,7 @@ static void read_something(const struct ps_hints_scope *scope) {
                                   PS_FACT_DATED | PS_FACT_HIT};
   struct ps_hints_read read = {.offset = rig.below(&rig, (uint32_t)slots) * (uint64_t)RIG_SLOT,
                                .length = RIG_BLOCK * (1 + rig.below(&rig, 32)),
+                               .volume_bytes = rig.sizes[volume],
                                .session = rig.below(&rig, 3),
                                .volume = volume,
                                .deadline_us = rig.below(&rig, 1000),

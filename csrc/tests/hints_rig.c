@@ -128,7 +128,8 @@ struct ps_hints_scope rig_scope(uint16_t tenant, uint16_t subsystem) {
 
 static void push_actions(struct rig *rig) {
   struct ps_tier_action action;
-  while (rig->free_op != NULL && ps_tier_next_action(rig->tier, rig->now_ns, &action)) {
+  while (rig->free_op != NULL &&
+         ps_tier_next_action(rig->tier, rig->now_ns, PS_TIER_SPECULATIVE, &action)) {
     static const uint8_t classes[] = {PS_SCHED_DEMAND, PS_SCHED_DATED, PS_SCHED_SPECULATIVE};
     struct rig_op *op = rig->free_op;
     rig->free_op = op->next_free;

@@ -64,7 +64,7 @@ static void keep(void) {
   if (!pick_range(&range)) return;
   ps_tier_get_tenant(model.tier, tenant, &before);
   uint32_t kept = ps_tier_keep(model.tier, model.now_ns, range.volume, range.offset,
-                               (uint32_t)range.length, tenant, until_ns);
+                               (uint32_t)range.length, tenant, 0, until_ns);
   if (kept != 0 && kept != warm_bytes(range.volume, range.offset, range.length, &coming))
     model_fail("a keep told wrong bytes", kept, range.length);
   check_limit(tenant, before.hint_frames);
@@ -155,7 +155,9 @@ void hint(void) {
   struct ps_tier_access access = random_access();
   uint32_t frame;
   if (!pick_range(&range)) return;
-  if (chance(60)) {
+  if (chance(5)) {
+    ps_tier_end_keeps(model.tier, model.now_ns, 1 + below(COOKIES));
+  } else if (chance(60)) {
     hydrate(&range);
   } else if (chance(50)) {
     keep();

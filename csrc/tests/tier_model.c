@@ -60,7 +60,8 @@ static void check_overlap(const struct ps_tier_action *action) {
 static bool issue_one(void) {
   struct flying *flying = &model.flying[model.flying_count];
   if (model.flying_count == MEDIUM_FLYING) model_fail("too much media work", 0, 0);
-  if (!ps_tier_next_action(model.tier, model.now_ns, &flying->action)) return false;
+  if (!ps_tier_next_action(model.tier, model.now_ns, PS_TIER_SPECULATIVE, &flying->action))
+    return false;
   check_overlap(&flying->action);
   check_hint_action(&flying->action);
   const uint8_t *frame = NULL;

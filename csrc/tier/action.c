@@ -30,12 +30,14 @@ void tier_describe(const struct ps_tier *tier, uint32_t number, struct ps_tier_a
   action->frame_offset = start;
 }
 
-bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_action *action) {
-  assert(action != NULL);
+bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, uint32_t least,
+                         struct ps_tier_action *action) {
+  assert(action != NULL && least <= PS_TIER_SPECULATIVE);
+  uint32_t before_writes = least < PS_TIER_DATED ? least : PS_TIER_DATED;
   tier_enter(tier, now_ns, NULL);
   tier_pump(tier);
-  return tier_issue_fill(tier, PS_TIER_DATED, action) || tier_issue_write(tier, action) ||
-         tier_issue_sync(tier, action) || tier_issue_fill(tier, PS_TIER_SPECULATIVE, action);
+  return tier_issue_fill(tier, before_writes, action) || tier_issue_write(tier, action) ||
+         tier_issue_sync(tier, action) || tier_issue_fill(tier, least, action);
 }
 
 void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error) {

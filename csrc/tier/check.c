@@ -1,5 +1,5 @@
 /* All invariants of the tier, for tests: slow, and independent of the code that keeps them. */
-#include "internal.h"
+#include "keep.h"
 
 static bool list_is_sound(const struct list *list) {
   uint32_t length = 0;
@@ -248,6 +248,30 @@ static int check_fills(const struct ps_tier *tier) {
   return 0;
 }
 
+/* 13x: whose keeps are whose, and those that are to end. */
+static int check_owners(const struct ps_tier *tier) {
+  uint32_t owned = 0, frames = 0, over = 0;
+  for (uint32_t i = 0; i < tier->config.frame_count; i++) {
+    const struct keep *keep = &tier->kept[i];
+    uint32_t index = tier->frames[i].extent;
+    bool is_kept = index != NONE && tier->extents[index].kept;
+    if (!is_kept && (keep->owner != NONE || keep->retained_ns != 0)) return 130;
+    if (!is_kept) continue;
+    uint64_t until_ns = tier_heap_entry(&tier->keeps, i)->key;
+    if (keep->retained_ns > until_ns) return 131;
+    if (keep->owner == NONE && keep->retained_ns != until_ns) return 132;
+    owned += keep->owner != NONE;
+  }
+  for (uint32_t i = 0; i < tier->owners_used; i++) {
+    const struct owner *owner = &tier->owners[i];
+    if (owner->frames.length > 0 && tier->kept[owner->frames.first].owner != i) return 133;
+    frames += owner->frames.length;
+    over += owner->frames.length > 0 && owner->is_over;
+  }
+  if (owned != frames || over != tier->over.length) return 134;
+  return over > 0 && !tier->has_expired_keeps ? 135 : 0;
+}
+
 /* 10x: keeps, none of which is over, unless there were too many of them for one call to end. */
 static int check_keeps(const struct ps_tier *tier) {
   uint32_t kept = 0;
@@ -323,6 +347,7 @@ int ps_tier_check(const struct ps_tier *tier) {
   if (failed == 0) failed = check_totals(tier);
   if (failed == 0) failed = check_fills(tier);
   if (failed == 0) failed = check_keeps(tier);
+  if (failed == 0) failed = check_owners(tier);
   for (uint32_t i = 0; failed == 0 && i < tier->config.tenant_count; i++) {
     failed = check_tenant(tier, i);
   }

@@ -4,7 +4,7 @@
  * worth least is. The tenant's own extents may all be warmer than that: then a hand that goes round
  * the frames finds some of them, a few looks at a time.
  */
-#include "internal.h"
+#include "keep.h"
 
 /* Whose frame a hint would take. What the tenant's own hydrates brought in and nobody has read goes
  * before its other extents only when it is worth less: else its hints would undo one another. */
@@ -103,7 +103,7 @@ static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *ac
 /* A time that has passed says nothing here: it does not end a keep. */
 static void keep(struct ps_tier *tier, uint32_t index, const struct ps_tier_access *access) {
   if (access->keep_until_ns > tier->now_ns)
-    (void)tier_keep(tier, index, access->tenant, access->keep_until_ns);
+    (void)tier_keep(tier, index, access->tenant, access->cookie, access->keep_until_ns);
 }
 
 /* Nothing is missing that is not being filled already. */

@@ -213,6 +213,11 @@ struct ps_tier {
   struct list promised;
   struct heap keeps;      /* frames of kept extents, by when that ends */
   bool has_expired_keeps; /* more than the last call could end */
+  struct keep *kept;      /* by frame: keep.h */
+  struct owner *owners;   /* as many as frames */
+  uint32_t *owner_buckets;
+  uint32_t owner_mask, owner_free, owners_used; /* those from owners_used on were never used */
+  struct list over;                             /* owners whose keeps are to end */
   struct tenant *tenants;
   uint32_t holders; /* tenants that hold frames */
   uint32_t budget, credits;
@@ -393,15 +398,6 @@ void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units);
 void tier_meet(struct ps_tier *tier, uint32_t index, uint16_t units, bool is_seen);
 void tier_meet_late(struct ps_tier *tier, uint32_t index, uint16_t units);
 void tier_land_hydrate(struct ps_tier *tier, uint32_t index, uint16_t units);
-
-/* ---- keep.c ---- */
-/* Keeps the extent for the tenant as far as its hint limit goes; true when it is kept (by whomever)
- * until then at least. */
-bool tier_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant, uint64_t until_ns);
-void tier_end_keep(struct ps_tier *tier, uint32_t index);
-/* The extent goes on in another frame. */
-void tier_move_keep(struct ps_tier *tier, uint32_t index, uint32_t frame);
-void tier_expire_keeps(struct ps_tier *tier);
 
 /* ---- action.c ---- */
 void tier_describe(const struct ps_tier *tier, uint32_t op, struct ps_tier_action *action);

@@ -1,5 +1,5 @@
 /* Reads: hits pin, misses wait for fills. */
-#include "internal.h"
+#include "keep.h"
 
 static void warm(struct ps_tier *tier, struct extent *extent, bool is_first) {
   extent->last_use = tier_ticks(tier->now_ns);
@@ -11,13 +11,22 @@ static void warm(struct ps_tier *tier, struct extent *extent, bool is_first) {
   }
 }
 
-/* `is_seen`: the read waited before, so what brought it in was for this read. */
+/* What is kept for one use has been used, when it was the tenant itself. */
+static void meet_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant) {
+  uint32_t frame = tier->extents[index].frame;
+  if (tier->frames[frame].keeper == tenant) tier_disown(tier, index);
+}
+
+/* `is_seen`: the read was here before, so what brought it in was for this read, or counted then. */
 static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
                   const struct ps_tier_access *access, bool is_seen) {
   struct extent *extent = &tier->extents[index];
   bool is_used_up = extent->prestaged && extent->tenant == access->tenant;
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
   tier_meet(tier, index, units, is_seen);
+  /* A read that warms nothing leaves the rest of the extent to its keep. */
+  if (extent->kept && !(access->once && extent->unread != 0))
+    meet_keep(tier, index, access->tenant);
   extent->promised = 0;
   if (!access->once) {
     warm(tier, extent, is_seen);
@@ -33,7 +42,7 @@ static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
 static int read_span(struct ps_tier *tier, const struct span *span,
                      const struct ps_tier_access *access, struct ps_tier_waiter *waiter,
                      uint32_t *frame) {
-  bool is_seen = waiter != NULL && (waiter->state & SEEN_MISS) != 0;
+  bool is_seen = access->is_again || (waiter != NULL && (waiter->state & SEEN_MISS) != 0);
   bool is_there = tier_need(tier, span, span->touched, access, waiter);
   uint32_t index = tier_find(tier, span->volume, span->number);
   if (!is_there) {

@@ -1,7 +1,7 @@
 /* Making and freeing a tier: everything it will ever need is allocated here. */
 #include <stdlib.h>
 
-#include "internal.h"
+#include "keep.h"
 
 static bool is_good(const struct ps_tier_config *config) {
   uint32_t slot = config->slot_size;
@@ -39,6 +39,7 @@ static bool allocate(struct ps_tier *tier) {
   if (tier->buckets == NULL || tier->extents == NULL || tier->frames == NULL) return false;
   if (tier->ops == NULL || tier->volumes == NULL || tier->tenants == NULL) return false;
   if (tier->keeps.entries == NULL || tier->dated_fills.entries == NULL) return false;
+  if (!tier_owners_init(tier)) return false;
   memset(tier->buckets, 0xFF, buckets * sizeof(*tier->buckets));
   return true;
 }
@@ -114,6 +115,7 @@ void ps_tier_free(struct ps_tier *tier) {
   free(tier->volumes);
   free(tier->tenants);
   free(tier->keeps.entries);
+  tier_owners_free(tier);
   free(tier->dated_fills.entries);
   free(tier);
 }

@@ -33,8 +33,10 @@ static void unlist(struct ps_tier *tier, uint32_t number) {
 
 uint32_t tier_next_fill(struct ps_tier *tier, uint32_t least) {
   uint32_t number = tier->demand_fills.first;
-  assert(least >= PS_TIER_DATED && least <= PS_TIER_SPECULATIVE);
-  if (number == NONE && tier->dated_fills.length > 0) number = tier->dated_fills.entries[0].item;
+  bool has_dated = tier->dated_fills.length > 0;
+  assert(least <= PS_TIER_SPECULATIVE);
+  if (number == NONE && least >= PS_TIER_DATED && has_dated)
+    number = tier->dated_fills.entries[0].item;
   if (number == NONE && least == PS_TIER_SPECULATIVE) number = tier->speculative_fills.first;
   if (number != NONE) unlist(tier, number);
   return number;

@@ -4,7 +4,7 @@
  * limit, a reservation), so that nobody who comes later can take it: waiting is strictly first
  * come, first served. A waiter that was told to wait therefore either calls again or is forgotten.
  */
-#include "internal.h"
+#include "keep.h"
 
 void tier_queue_append(struct queue *queue, struct ps_tier_waiter *waiter) {
   assert(waiter != NULL);

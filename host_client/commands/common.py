@@ -31,6 +31,7 @@ EXIT_USAGE = 2
 Subparsers = Any
 """`argparse` has no public name for it."""
 Body = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+NETWORK_HELP = "nvme+tcp://ADDR:PORT/NQN, or ADDR:PORT"
 TARGET_HELP = """nvme+tcp://ADDR:PORT/NQN, ADDR:PORT, or a device node: the block device of the
 extension namespace, or (as root) /dev/ngXnY"""
 
@@ -43,9 +44,11 @@ def command(subparsers: Subparsers, name: str, words: str, body: Body) -> argpar
     return parser
 
 
-def add_target(parser: argparse.ArgumentParser, *, may_write: bool = True) -> None:
+def add_target(
+    parser: argparse.ArgumentParser, *, may_write: bool = True, words: str = TARGET_HELP
+) -> None:
     """Add where the target is; `may_write`: or a file for the page instead."""
-    parser.add_argument("target", metavar="TARGET", nargs="?", help=TARGET_HELP)
+    parser.add_argument("target", metavar="TARGET", nargs="?", help=words)
     parser.add_argument("--nqn", help="the subsystem; may be left out when there is only one")
     parser.add_argument("--host-nqn", metavar="NQN", help="whose hints these are (this machine's)")
     if may_write:
@@ -66,7 +69,7 @@ def add_ranges(parser: argparse.ArgumentParser, *, has_set: bool) -> None:
     parser.add_argument("--block", metavar="SIZE", help="block size of the namespace, for bytes")
     parser.add_argument("--nsid", type=int, default=1, help="namespace of the ranges (1)")
     if has_set:
-        parser.add_argument("--set", type=number, default=0, metavar="ID", help="or a set")
+        parser.add_argument("--set", type=number, metavar="ID", help="or a set, not 0")
 
 
 def number(text: str) -> int:
@@ -94,7 +97,7 @@ async def hints_to(args: argparse.Namespace) -> AsyncIterator[Hints]:
     """Open hints to the target that was named; without PAX every call says so."""
     if args.target is None:
         raise InvalidRequest("there is none", "TARGET", "a target, or --output FILE")
-    if "/" in args.target and not args.target.startswith(f"{SCHEME}://"):
+    if "/" in args.target and "://" not in args.target:
         async with Hints(carrier_of(args.target), when_missing="raise") as hints:
             yield hints
         return
@@ -133,6 +136,16 @@ async def ranges_of(args: argparse.Namespace, hints: Hints | None) -> list[Range
     if block is None and uses_bytes(args.range) and isinstance(carrier, InitiatorCarrier):
         block = (await carrier.controller.namespace(args.nsid)).block_bytes
     return parse_ranges(args.range, block)
+
+
+def set_or_ranges(args: argparse.Namespace, ranges: list[Range]) -> int:
+    """Return the set that is meant, 0 for `ranges`. Raises `InvalidRequest` unless it is one."""
+    if args.set == 0:
+        raise InvalidRequest("found 0", "--set", "any but 0")
+    if bool(ranges) == (args.set is not None):
+        found = "both" if ranges else "none"
+        raise InvalidRequest(f"found {found}", "--range and --set", "one of them")
+    return args.set or 0
 
 
 def write_pages(args: argparse.Namespace, records: list[Record]) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from prestage.ext.conform import Check, Report, Result, Tenant, conform
+from prestage.ext.conform import CHECKS, Check, Report, Result, Tenant, conform
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
+    NETWORK_HELP,
     Subparsers,
     add_target,
     address_of,
@@ -21,14 +23,15 @@ from prestage.host_client.options import Options, default_host_nqn
 
 DESCRIPTION = """Run the conformance kit of PAX against a target: every check names the clause of
 ext/SPECIFICATION.md that it stands for. Two hosts connect, which must both be allowed; hints are
-given, events are asked for, and no data is written. Exit status: 1 when a MUST failed."""
+given, events are asked for, and no data is written; sets and intents that these hosts had are
+forgotten. Exit status: 1 when a MUST failed."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    parser = command(subparsers, "conform", "test a target against the contract", _conform)
+    parser = command(subparsers, "conform", COMMANDS["conform"].purpose, _conform)
     parser.description = DESCRIPTION
-    add_target(parser, may_write=False)
+    add_target(parser, may_write=False, words=NETWORK_HELP)
     parser.add_argument("--other-host-nqn", metavar="NQN", help="of the second host")
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML, too")
     parser.add_argument(
@@ -40,9 +43,13 @@ def add(subparsers: Subparsers) -> None:
 
 async def _conform(args: argparse.Namespace) -> int:
     if args.target is None:
-        raise InvalidRequest("there is none", "TARGET", "nvme+tcp://ADDR:PORT/NQN, or ADDR:PORT")
-    address = await address_of(args)
+        raise InvalidRequest("there is none", "TARGET", NETWORK_HELP)
     patience_s = parse_span(args.patience, "--patience")
+    for clause in args.clause:
+        if not any(_is_chosen(check, [clause]) for check in CHECKS):
+            raise InvalidRequest(f"found {clause!r}", "--clause", "one with checks, such as 4.3")
+    _check_folder(args.junit)
+    address = await address_of(args)
     first = args.host_nqn or default_host_nqn()
     names = {Tenant.FIRST: first, Tenant.SECOND: args.other_host_nqn or f"{first}-other"}
 
@@ -58,6 +65,12 @@ async def _conform(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     return _tell(report, args)
+
+
+def _check_folder(junit: str | None) -> None:
+    """Refuse a file that has no folder, before the checks run. Raises `HostError`."""
+    if junit and not Path(junit).parent.is_dir():
+        raise HostError("its folder does not exist", junit)
 
 
 def _is_chosen(check: Check, clauses: list[str]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from prestage.ext.names import SetOp
 from prestage.ext.records import OutcomeAnswer, Range, Record
 from prestage.host_client import hint_records as make
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
     Body,
     Subparsers,
@@ -17,10 +18,12 @@ from prestage.host_client.commands.common import (
     hints_to,
     number,
     ranges_of,
+    set_or_ranges,
     write_pages,
 )
 from prestage.host_client.commands.pages import add_decode, read_records
 from prestage.host_client.commands.show import (
+    PRIORITIES,
     out,
     out_json,
     outcome_line,
@@ -30,14 +33,13 @@ from prestage.host_client.commands.show import (
 from prestage.host_client.commands.units import parse_span
 from prestage.host_client.errors import InvalidRequest
 
-PRIORITIES = ("urgent", "high", "medium", "low")
 Make = Callable[[argparse.Namespace, list[Range]], list[Record]]
 """Makes the records of a command."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommands."""
-    group = subparsers.add_parser("hint", help="tell a target what will be needed")
+    group = subparsers.add_parser("hint", help=COMMANDS["hint"].purpose)
     actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_set(actions)
     _add_sign(actions)
@@ -57,7 +59,7 @@ def _says(make_records: Make) -> Body:
             return write_pages(args, make_records(args, await ranges_of(args, None)))
         async with hints_to(args) as hints:
             records = make_records(args, await ranges_of(args, hints))
-            report = await hints.submit(records)
+            report = await hints.submit(records, why=True)
             answers = [one for one in report.answers if isinstance(one, OutcomeAnswer)]
             if getattr(args, "wait", False):
                 answers = [await hints.ended(one.intent_id) for one in answers]
@@ -154,11 +156,10 @@ def _add_intend(actions: Subparsers) -> None:
 
 
 def _intend(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
-    _expect_one(args, ranges)
     return [
         make.intent_record(
             ranges,
-            set_id=args.set,
+            set_id=set_or_ranges(args, ranges),
             nsid=args.nsid,
             deadline_us=make.span_us(parse_span(args.deadline, "--deadline"), None),
             priority=PRIORITIES.index(args.priority),
@@ -171,11 +172,6 @@ def _intend(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
     ]
 
 
-def _expect_one(args: argparse.Namespace, ranges: list[Range]) -> None:
-    if bool(ranges) == bool(args.set):
-        raise InvalidRequest("found both or none", "--range and --set", "one of them")
-
-
 def _add_retain(actions: Subparsers) -> None:
     parser = command(actions, "retain", "keep near what is warm now", _says(_retain))
     add_target(parser)
@@ -184,9 +180,9 @@ def _add_retain(actions: Subparsers) -> None:
 
 
 def _retain(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
-    _expect_one(args, ranges)
+    set_id = set_or_ranges(args, ranges)
     duration = parse_span(args.duration, "--duration")
-    return [make.retain_record(ranges, set_id=args.set, nsid=args.nsid, duration=duration)]
+    return [make.retain_record(ranges, set_id=set_id, nsid=args.nsid, duration=duration)]
 
 
 def _add_cancel(actions: Subparsers) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from prestage.ext.records import Outcome
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
     Subparsers,
     add_target,
@@ -18,7 +19,7 @@ from prestage.host_client.commands.show import out, out_json, outcome_line
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    parser = command(subparsers, "outcome", "show what became of intents", _outcome)
+    parser = command(subparsers, "outcome", COMMANDS["outcome"].purpose, _outcome)
     add_target(parser)
     parser.add_argument(
         "--id", type=number, action="append", required=True, help="of an intent; several"

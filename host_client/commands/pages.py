@@ -150,7 +150,9 @@ def _record(line: bytes, where: str) -> Record:
             raise InvalidRequest(f"found the type {kind!r}", where, " ".join(KINDS))
         record: Record = KINDS[kind](**{name: _value(kind, name, values[name]) for name in values})
         encode_record(record)
-    except (msgspec.DecodeError, TypeError, ValueError, KeyError, BadRecord) as error:
+    except BadRecord as error:
+        raise InvalidRequest(str(error), where) from None
+    except (msgspec.DecodeError, TypeError, ValueError, KeyError) as error:
         if isinstance(error, InvalidRequest):
             raise
         fields = ", ".join(_fields(line))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from prestage.host_client import hint_records as make
+from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
     Subparsers,
     add_ranges,
@@ -12,16 +13,15 @@ from prestage.host_client.commands.common import (
     command,
     hints_to,
     ranges_of,
+    set_or_ranges,
     write_pages,
 )
 from prestage.host_client.commands.show import out, out_json, residency_line
-from prestage.host_client.errors import InvalidRequest
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    words = "show how much of blocks, or of a set, is warm"
-    parser = command(subparsers, "residency", words, _residency)
+    parser = command(subparsers, "residency", COMMANDS["residency"].purpose, _residency)
     add_target(parser)
     add_ranges(parser, has_set=True)
 
@@ -29,12 +29,12 @@ def add(subparsers: Subparsers) -> None:
 async def _residency(args: argparse.Namespace) -> int:
     if args.output:
         ranges = await ranges_of(args, None)
-        return write_pages(args, [make.residency_record(ranges, set_id=args.set, nsid=args.nsid)])
+        set_id = set_or_ranges(args, ranges)
+        return write_pages(args, [make.residency_record(ranges, set_id=set_id, nsid=args.nsid)])
     async with hints_to(args) as hints:
         ranges = await ranges_of(args, hints)
-        if bool(ranges) == bool(args.set):
-            raise InvalidRequest("found both or none", "--range and --set", "one of them")
-        answer = await hints.residency(ranges, set_id=args.set, nsid=args.nsid)
+        set_id = set_or_ranges(args, ranges)
+        answer = await hints.residency(ranges, set_id=set_id, nsid=args.nsid)
     if args.json:
         out_json(answer)
     else:

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from prestage.ext import layout
-from prestage.ext.names import Reason
+from prestage.ext.names import Reason, Verdict
 from prestage.ext.pages import Status
 from prestage.ext.records import OutcomeAnswer, ResidencyAnswer
 from prestage.host_client.commands.units import format_size, format_us
 from prestage.host_client.hint_batches import Report
 
+PRIORITIES = ("urgent", "high", "medium", "low")
+"""By their numbers."""
 BUDGETS = (
     "sets",
     "set_ranges",
@@ -92,15 +94,20 @@ def outcome_line(answer: OutcomeAnswer) -> str:
     """Return what became of an intent, for people."""
     text = f"intent {answer.intent_id}: {answer.state.name.lower()}"
     if answer.total_bytes:
-        admitted, total = format_size(answer.admitted_bytes), format_size(answer.total_bytes)
-        text += f", {answer.verdict.name.lower()} {admitted} of {total}"
-        text += f", warm {format_size(answer.warm_bytes)}"
-        text += f", predicted {format_us(answer.predicted_us)}"
+        text += f", {_admitted(answer)}, predicted {format_us(answer.predicted_us)}"
     if answer.ready_us != layout.READY_NEVER:
         text += f", ready after {format_us(answer.ready_us)}"
     if answer.reason != Reason.NONE:
         text += f"; {answer.reason.meaning}"
     return text
+
+
+def _admitted(answer: OutcomeAnswer) -> str:
+    total = format_size(answer.total_bytes)
+    if answer.verdict == Verdict.DROPPED:
+        return f"none of {total} taken"
+    admitted, warm = format_size(answer.admitted_bytes), format_size(answer.warm_bytes)
+    return f"{answer.verdict.name.lower()} {admitted} of {total}, warm {warm}"
 
 
 def residency_line(answer: ResidencyAnswer) -> str:
@@ -117,6 +124,10 @@ def residency_line(answer: ResidencyAnswer) -> str:
     return text
 
 
+def _amount(name: str, value: int) -> str:
+    return format_size(value) if name.endswith("_bytes") else str(value)
+
+
 def status_lines(status: Status) -> list[str]:
     """Return a status page for people: capability, budgets, counters."""
     capability = status.capability
@@ -128,14 +139,14 @@ def status_lines(status: Status) -> list[str]:
     ]
     for name in BUDGETS:
         budget = getattr(status, name)
-        lines.append(f"{name}: {budget.used} of {budget.limit}")
-    lines += [f"{name}: {getattr(status, name)}" for name in COUNTERS]
+        lines.append(f"{name}: {_amount(name, budget.used)} of {_amount(name, budget.limit)}")
+    lines += [f"{name}: {_amount(name, getattr(status, name))}" for name in COUNTERS]
     for reason, count in enumerate(status.dropped):
         if count:
             lines.append(f"dropped: {count} ({Reason(reason).meaning})")
     for word, counts in (("intents", status.intent_counts), ("reads", status.read_counts)):
         lines += [
-            f"{word} of priority {priority}: "
+            f"{word} of priority {PRIORITIES[priority]}: "
             + ", ".join(f"{name} {value}" for name, value in plain(one).items())
             for priority, one in enumerate(counts)
             if one.arrived

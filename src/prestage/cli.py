@@ -13,21 +13,25 @@ import sys
 from collections.abc import Sequence
 
 import prestage
-from prestage.host_client.commands import COMMANDS as HOST_COMMANDS
+from prestage.host_client import commands as host
 from prestage.host_client.errors import HostError
 from prestage.target.commands import COMMANDS as TARGET_COMMANDS
 from prestage.target.config import InvalidConfig
-from prestage.target.errors import TargetError
+from prestage.target.errors import InvalidFlag, TargetError
 from prestage.target.flags import UsageError
 
-COMMANDS = (*TARGET_COMMANDS, *HOST_COMMANDS)
+COMPLETION = "--print-completion"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    `words`: the one that is to be parsed; what it does not name of a host's commands is not
+    imported, and has no arguments. None: all of it.
+    """
     parser = argparse.ArgumentParser(
         prog="prestage",
         description="An NVMe-over-TCP storage target in userspace that anticipates.",
@@ -35,9 +39,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"prestage {prestage.__version__}")
     _add_completion(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in COMMANDS:
+    for module in TARGET_COMMANDS:
         module.add(subparsers)
+    for name, command in host.COMMANDS.items():
+        if words is None or name in words or any(map(_asks_completion, words)):
+            command.load().add(subparsers)
+        else:
+            subparsers.add_parser(name, help=command.purpose)
     return parser
+
+
+def _asks_completion(word: str) -> bool:
+    """Whether a word may be the flag, in full or abbreviated."""
+    return word.startswith("--") and COMPLETION.startswith(word.partition("=")[0])
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +60,7 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
         import shtab
     except ImportError:
         return
-    shtab.add_argument_to(parser, "--print-completion", help="print the completion of a shell")
+    shtab.add_argument_to(parser, COMPLETION, help="print the completion of a shell")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,11 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for word in words:
         if not _is_text(word):
             return _fail(f"found {word!a}, expected arguments in UTF-8", EXIT_USAGE)
-    args = build_parser().parse_args(words)
+    args = build_parser(words).parse_args(words)
     try:
         code: int = args.run(args)
         sys.stdout.flush()
-    except UsageError as error:
+    except (UsageError, InvalidFlag) as error:
         return _fail(str(error), EXIT_USAGE)
     except InvalidConfig as error:
         # It names the file on every line, so that it needs no other prefix.

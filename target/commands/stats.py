@@ -10,7 +10,7 @@ from typing import Any
 
 from prestage.target.commands.common import Subparsers, connect, remote
 from prestage.target.commands.output import out, out_json
-from prestage.target.errors import Invalid
+from prestage.target.errors import InvalidFlag
 from prestage.target.sizes import format_duration, format_size
 
 NUMBERS_THAT_NAME = frozenset(("port", "nsid", "cntlid", "qid", "connection", "slba"))
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Show counters once, or again and again until interrupted."""
     period_s: float | None = args.watch
     if period_s is not None and not (math.isfinite(period_s) and 0.05 <= period_s <= 86400):
-        raise Invalid(f"found {period_s:g}", "--watch", "0.05 to 86400 seconds")
+        raise InvalidFlag(f"found {period_s:g}", "--watch", "0.05 to 86400 seconds")
     with connect(args) as client:
         while True:
             show(client.call("prestage_get_stats"), as_json=args.json)
@@ -106,8 +106,8 @@ def shown(name: str, item: Any) -> str:
         return "yes" if item else "no"
     if isinstance(item, Mapping):
         return _used(name, item) if set(item) == USE else "-"
-    if isinstance(item, int) and (name.endswith("bytes") or name.startswith("bytes_")):
-        return format_size(item)
+    if isinstance(item, int) and (_is_size(name) or name == "bandwidth"):
+        return format_size(item) + ("" if _is_size(name) else "/s")
     if isinstance(item, int) and name.endswith("_ns"):
         return format_duration(item / 1e9)
     if isinstance(item, int | float) and name.endswith("_s") and not name.endswith("_per_s"):
@@ -121,6 +121,10 @@ def shown(name: str, item: Any) -> str:
     if isinstance(item, list):
         return ", ".join(map(str, item))
     return str(item)
+
+
+def _is_size(name: str) -> bool:
+    return name == "size" or name.endswith("bytes") or name.startswith("bytes_")
 
 
 def _used(name: str, budget: Mapping[str, int]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from prestage.target.commands.common import Subparsers, connect, remote
 from prestage.target.commands.output import out_json
 from prestage.target.commands.top_figures import figures
-from prestage.target.errors import Invalid, NotFound
+from prestage.target.errors import Invalid, InvalidFlag, NotFound
 
 KEYS_THAT_QUIT = ("q", "Q")
 Look = Callable[[], dict[str, Any]]
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Show the view until `q`; with --json print its figures of one interval and end."""
     interval_s: float = args.interval
     if not (math.isfinite(interval_s) and 0.05 <= interval_s <= 86400):
-        raise Invalid(f"found {interval_s:g}", "--interval", "0.05 to 86400 seconds")
+        raise InvalidFlag(f"found {interval_s:g}", "--interval", "0.05 to 86400 seconds")
     if not args.json:
         _expect_terminal()
     with connect(args) as client:

@@ -113,7 +113,8 @@ def _unreachable(path: str, error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
         reason = "no target runs there (no such socket)"
     elif isinstance(error, ConnectionRefusedError):
-        reason = "no target runs there (a socket is left over)"
+        left = "a socket is left over" if Path(path).is_socket() else "it is no socket"
+        reason = f"no target runs there ({left})"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:

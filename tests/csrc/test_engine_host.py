@@ -94,6 +94,14 @@ def test_a_shorter_answer_says_how_much_there_was() -> None:
     assert event.data_length == 20
 
 
+def test_data_in_the_capsule_counts_as_transferred() -> None:
+    engine = host()
+    slot, _ = engine.submit(sqe(0), 3, BYTES[:512])
+    engine.output()
+    (event,) = engine.feed([response(slot)])
+    assert (event.kind, event.data_length) == (COMPLETION, 512)
+
+
 @pytest.mark.parametrize("success", [False, True])
 def test_a_wrong_data_digest_is_told_with_the_completion(success: bool) -> None:
     engine = host(2)

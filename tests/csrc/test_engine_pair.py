@@ -127,8 +127,9 @@ class Pair:
             job = self.jobs.pop(event.slot)
             assert event.digest_error == 0
             status = int.from_bytes(event.entry[14:16], "little") >> 1
-            if status == 0 and job.transfer == 1:
+            if status == 0:
                 assert event.data_length == len(job.data)
+            if status == 0 and job.transfer == 1:
                 assert job.read() == job.data
             self.completed += 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hints_media import PER_SLOT, SLOT, slots
+from hints_media import BLOCK, PER_SLOT, SLOT, slots
 from hints_support import Rig
 
 from prestage._core import lib
@@ -28,6 +28,26 @@ def test_what_follows_such_a_read_is_brought_in(flag: int) -> None:
     rig.run()
     assert rig.warm_slots() == list(range(4, 12))
     assert rig.stats().follows == 1
+
+
+def test_a_stream_brings_in_the_end_of_a_volume_that_is_no_whole_extent() -> None:
+    rig = Rig()
+    assert rig.sizes[0] % SLOT != 0
+    rig.touch(61 * SLOT, flags=READAHEAD)
+    rig.run()
+    first = 62 * PER_SLOT
+    rest = rig.sizes[0] // BLOCK - first
+    assert rig.residency(first, rest).warm_bytes == rest * BLOCK
+    assert rig.residency(0, first).warm_bytes == 0
+    rig.touch(rig.sizes[0] - BLOCK, BLOCK, flags=READAHEAD)
+    rig.run()
+    assert rig.stats().follows == 1, "nothing follows the last block"
+
+
+def test_a_stream_does_not_follow_beyond_the_end_of_a_volume_that_has_shrunk() -> None:
+    rig = Rig()
+    rig.touch(61 * SLOT, flags=READAHEAD, volume_bytes=32 * SLOT)
+    assert rig.stats().follows == 0
 
 
 @pytest.mark.parametrize("flag", [0, ONCE])

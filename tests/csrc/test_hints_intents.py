@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hints_media import MS, NEVER, PER_SLOT, SECOND, SLOT, slots
+import pytest
+from hints_media import BLOCK, MS, NEVER, PER_SLOT, SECOND, SLOT, slots
 from hints_support import CONFIG, Rig
 from hints_words import EIO, SOON_US, counts, end_of, intent
 
@@ -239,10 +240,11 @@ def test_stale_and_made_up_cookies_do_nothing() -> None:
     assert end_of(rig, 2) == (State.MET, Reason.NONE)
 
 
-def test_a_volume_that_shrinks_below_an_intent_drops_it() -> None:
+@pytest.mark.parametrize("size", [32 * SLOT, 60 * SLOT + 2 * BLOCK])
+def test_a_volume_that_shrinks_below_an_intent_drops_it(size: int) -> None:
     rig = Rig()
     rig.submit(intent(1, 1, 60))
-    rig.sizes[0] = 32 * SLOT
-    assert lib.ps_tier_volume_resize(rig.tier, 0, 32 * SLOT) == 0
+    rig.sizes[0] = size
+    assert lib.ps_tier_volume_resize(rig.tier, 0, size) == 0
     rig.run()
     assert end_of(rig, 1) == (State.DROPPED, Reason.NAMESPACE)

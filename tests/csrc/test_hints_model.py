@@ -106,13 +106,13 @@ BREAKS = {
     ),
     "ranges_that_are_not_given_back": (
         "sets.c",
-        "  hints->set_ranges -= set->range_count;",
-        "  hints->set_ranges -= set->range_count / 2;",
+        "  hints->set_ranges -= count;",
+        "  hints->set_ranges -= count / 2;",
     ),
     "range_that_stays_in_its_region": (
         "sets.c",
-        "  leave_regions(hints, set);\n",
-        "  if (set->references > 1) leave_regions(hints, set);\n",
+        "i < count; i++) {\n    hints_region_remove(",
+        "i + 1 < count; i++) {\n    hints_region_remove(",
     ),
     "job_of_a_set_that_is_gone": (
         "sets.c",

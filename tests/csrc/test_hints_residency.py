@@ -23,10 +23,8 @@ from prestage.ext.records import (
     SetRecord,
 )
 
-INVALID_FIELD = 0x4002
-DATED: int = lib.PS_FACT_DATED
-HIT: int = lib.PS_FACT_HIT
-ATTRIBUTES: int = lib.PS_FACT_ATTRIBUTES
+MOST = lib.PS_HINTS_QUERY_BYTES
+"""Bytes that one record may speak of."""
 
 
 def one_answer(rig: Rig, record: Record, **who: int) -> ResidencyAnswer:
@@ -72,18 +70,18 @@ def test_too_much_is_not_answered() -> None:
     rig = Rig()
     rig.add_volume(2, 2 << 30)
     rig.namespaces[0, 3] = 2
-    whole = Range(0, (1 << 30) // 512)
-    assert one_answer(rig, Residency(3, (whole,))).total_bytes == 1 << 30
+    whole = Range(0, MOST // 512)
+    assert one_answer(rig, Residency(3, (whole,))).total_bytes == MOST
     assert one_answer(rig, Residency(3, (whole, Range(0, 1)))) == ResidencyAnswer(
         reason=Reason.BUDGET
     )
 
 
 def test_look_ups_are_paid_for_as_records_are() -> None:
-    rig = Rig(budget={"records_per_s": 1000})
+    rig = Rig(budget={"records_per_s": 200})
     rig.add_volume(2, 2 << 30)
     rig.namespaces[0, 3] = 2
-    query = Residency(3, (Range(0, (1 << 30) // 512),))
+    query = Residency(3, (Range(0, MOST // 512),))
     assert one_answer(rig, query).reason == Reason.RATE
     rig.now_ns += 2 * SECOND
     assert one_answer(rig, resident(1)).reason == Reason.NONE
@@ -143,7 +141,7 @@ def test_what_cannot_be_retained_is_dropped() -> None:
     rig = Rig()
     rig.add_volume(2, 2 << 30)
     rig.namespaces[0, 3] = 2
-    many = Range(0, (1 << 30) // 512)
+    many = Range(0, MOST // 512)
     for number, (record, reason) in enumerate(
         [
             (Retain(1, set_id=4), Reason.SET),
@@ -154,3 +152,52 @@ def test_what_cannot_be_retained_is_dropped() -> None:
         rig.submit(record, mailbox=0)
         assert rig.answer(0).dropped_reason == reason
         assert sum(rig.status().dropped) == number + 1
+
+
+# ---- how much is looked up for one page ----
+
+AT_ONCE = 16384 * SLOT // MOST
+"""Records of MOST bytes for one page: LOOKS_MOST extents (csrc/hints/tables.h)."""
+
+
+def most(number: int) -> tuple[Range, ...]:
+    """Return as much of namespace 3 as one record may speak of."""
+    return (Range(number * (MOST // 512), MOST // 512),)
+
+
+def look_rig() -> Rig:
+    """Return a rig with a volume that takes several records to speak of."""
+    rig = Rig(budget={"records_per_s": 1_000_000})
+    rig.add_volume(2, 8 * MOST)
+    rig.namespaces[0, 3] = 2
+    return rig
+
+
+def test_one_page_of_questions_is_answered_as_far_as_is_looked_up_at_once() -> None:
+    rig = look_rig()
+    rig.submit(*(Residency(nsid=3, ranges=most(each)) for each in range(AT_ONCE + 3)), mailbox=1)
+    for _ in range(2):
+        found = rig.answer(1).answers
+        assert [each.reason for each in found if isinstance(each, ResidencyAnswer)] == [
+            *[Reason.NONE] * AT_ONCE,
+            *[Reason.RATE] * 3,
+        ]
+    for each in range(AT_ONCE + 3):
+        assert one_answer(rig, Residency(nsid=3, ranges=most(each))).total_bytes == MOST
+
+
+def test_one_page_retains_as_much_as_is_looked_up_at_once() -> None:
+    rig = look_rig()
+    result = rig.submit(
+        *(Retain(1000, nsid=3, ranges=most(each)) for each in range(AT_ONCE + 3)), mailbox=1
+    )
+    assert (result.accepted, result.dropped) == (AT_ONCE, 3)
+    assert rig.answer(1).dropped_reason == Reason.RATE
+    assert rig.submit(Retain(1000, nsid=3, ranges=most(3))).accepted == 1
+
+
+def test_what_looks_up_little_is_answered_whole() -> None:
+    rig = look_rig()
+    rig.submit(*(resident(each) for each in range(60)), mailbox=1)
+    found = rig.answer(1).answers
+    assert all(isinstance(each, ResidencyAnswer) and not each.reason for each in found)

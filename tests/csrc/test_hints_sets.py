@@ -295,3 +295,60 @@ def test_the_oldest_set_of_the_target_makes_room_for_its_next() -> None:
     assert (rig.status().sets.used, rig.status().set_ranges.used) == (2, 20)
     rig.dataset(1, *(slots(each) for each in range(21)))
     assert rig.status().dropped[Reason.BUDGET] == 1
+
+
+# ---- large sets: what goes is freed in steps ----
+
+LARGE = {"max_set_ranges": 4000, "set_ranges": 8000}
+MANY = 4000
+PART = 200
+
+
+def large_rig() -> Rig:
+    """Return a rig in which one tenant may fill the tables with two sets, and does."""
+    rig = Rig(config=LARGE, budget={"set_ranges": 8000})
+    for number in (1, 2):
+        define_large(rig, number)
+    assert rig.stats().set_ranges == 2 * MANY
+    return rig
+
+
+def define_large(rig: Rig, number: int) -> None:
+    """Define an ordered set of many ranges, part by part."""
+    part = tuple(Range(8 * each, 1) for each in range(PART))
+    for done in range(0, MANY, PART):
+        op = SetOp.EXTEND if done else SetOp.DEFINE
+        result = rig.submit(SetRecord(number, 1, part, op=op, flags=SetFlag.ORDERED))
+        assert result.accepted == 1
+
+
+def test_a_batch_frees_a_bounded_part_of_the_large_sets_that_it_drops() -> None:
+    rig = large_rig()
+    rig.submit(set_of(1, op=SetOp.DROP), set_of(2, op=SetOp.DROP))
+    assert bytes_of(rig, 1) == bytes_of(rig, 2) == Reason.SET
+    assert (rig.stats().sets, rig.status().set_ranges.used) == (0, 0)
+    assert rig.stats().set_ranges > MANY
+    steps = 0
+    while rig.stats().set_ranges > 0:
+        before = rig.stats().set_ranges
+        rig.tick(rig.now_ns + 4 * MS)
+        assert 0 < before - rig.stats().set_ranges <= PART * 10
+        steps += 1
+    assert steps > 1
+
+
+def test_what_is_left_of_a_dropped_set_makes_room_for_whoever_needs_it() -> None:
+    rig = large_rig()
+    rig.submit(set_of(1, op=SetOp.DROP), set_of(2, op=SetOp.DROP))
+    define_large(rig, 3)
+    assert reason_of(rig, set_of(4, *range(50)), tenant=1) == Reason.NONE
+    define_large(rig, 3)
+    assert bytes_of(rig, 4, tenant=1) == 50
+    assert rig.stats().set_ranges <= 8000
+
+
+def test_reads_in_what_is_left_of_a_dropped_set_begin_nothing() -> None:
+    rig = large_rig()
+    rig.submit(set_of(1, op=SetOp.DROP), set_of(2, op=SetOp.DROP))
+    rig.touch(0, 512)
+    assert rig.stats().follows == 0

@@ -78,6 +78,30 @@ def test_dataset_management_is_a_record_too() -> None:
     assert rig.status().dataset_sets == 1
 
 
+def many_ranges(number: int, count: int) -> SetRecord:
+    """Return a set of single blocks."""
+    return SetRecord(number, 1, tuple(Range(2 * each, 1) for each in range(count)))
+
+
+def test_a_record_with_many_ranges_is_reckoned_as_several() -> None:
+    rig = Rig(budget={"records_per_s": 40})
+    results = [rig.submit(many_ranges(1, 32)) for _ in range(20)]
+    assert sum(each.accepted for each in results) == 13
+    assert rig.status().records == 20
+    rig.now_ns += SECOND
+    for _ in range(20):
+        rig.dataset(1, *((2 * each, 1) for each in range(32)))
+    assert rig.status().dataset_sets == 13
+
+
+def test_no_record_is_more_than_the_records_of_a_second() -> None:
+    rig = Rig(budget={"records_per_s": 2})
+    assert rig.submit(many_ranges(1, 200)).accepted == 1
+    assert rig.submit(many_ranges(2, 1)).dropped == 1
+    rig.now_ns += SECOND
+    assert rig.submit(many_ranges(2, 200)).accepted == 1
+
+
 def test_a_limit_of_nothing_takes_nothing() -> None:
     rig = Rig(budget={"records_per_s": 0})
     assert rig.submit(Outcome(1)).dropped == 1

@@ -223,11 +223,11 @@ def test_with_no_limit_for_neighbours_none_go_together() -> None:
     assert [chain(sched.pop()) for _ in range(2)] == [[items[0]], [items[1]]]
 
 
-def test_at_most_sixteen_go_together() -> None:
+def test_at_most_as_many_go_together_as_a_request_has_parts() -> None:
     sched = Scheduler(merge_bytes=1 << 20)
-    for number in range(20):
+    for number in range(lib.PS_MEDIA_PARTS + 4):
         sched.push(DEMAND, offset=number * 4096, length=4096)
-    assert [len(chain(sched.pop())) for _ in range(2)] == [16, 4]
+    assert [len(chain(sched.pop())) for _ in range(2)] == [lib.PS_MEDIA_PARTS, 4]
 
 
 # ---- bounds ----

@@ -226,3 +226,98 @@ def test_a_keep_ends_with_what_it_keeps() -> None:
     assert lib.ps_tier_volume_resize(tier.tier, 0, 0) == 0
     tier.check()
     assert (tier.tenant(A).hint_frames, tier.tenant(A).frames) == (0, 0)
+
+
+def keep_for(tier: Tier, extent: int, cookie: int, seconds: int = 1000, tenant: int = A) -> int:
+    """Have the tenant keep an extent for one use."""
+    until_ns = tier.now_ns + seconds * SECOND
+    return tier.keep(extent * SLOT, SLOT, until_ns, tenant=tenant, cookie=cookie)
+
+
+def test_the_keeps_of_a_cookie_end_with_it_and_no_others() -> None:
+    tier = tier_with_limit(8)
+    for extent in range(6):
+        tier.touch(extent * SLOT, tenant=B)
+        assert keep_for(tier, extent, 7 + extent % 2) == UNIT
+    tier.end_keeps(9)
+    assert tier.tenant(A).hint_frames == 6
+    tier.end_keeps(7)
+    assert tier.tenant(A).hint_frames == 3
+    scan(tier, 100, 16)
+    assert [tier.resident(extent * SLOT) for extent in range(6)] == [0, UNIT] * 3
+
+
+def test_a_cookie_that_was_ended_may_keep_again() -> None:
+    tier = tier_with_limit(8)
+    tier.touch(0, tenant=A)
+    for _ in range(3):
+        assert keep_for(tier, 0, 7) == UNIT
+        assert tier.tenant(A).hint_frames == 1
+        tier.end_keeps(7)
+        assert tier.tenant(A).hint_frames == 0
+
+
+def test_the_keeps_of_one_cookie_end_a_few_a_call_and_make_way_at_once() -> None:
+    tier = tier_with_limit(100, frames=128)
+    for extent in range(100):
+        tier.touch(extent * SLOT, tenant=A)
+        assert keep_for(tier, extent, 7) == UNIT
+    tier.end_keeps(7)
+    assert 80 < tier.tenant(A).hint_frames < 100
+    assert keep_for(tier, 99, 8, 10) == UNIT, "a shorter one, of somebody else"
+    for _ in range(20):
+        tier.touch(100 * SLOT, tenant=B)
+    assert tier.tenant(A).hint_frames == 1
+    assert keep_for(tier, 99, 9, 5, tenant=B) == 0, "another tenant's for one use is no promise"
+
+
+def test_a_read_of_the_tenant_ends_what_was_kept_for_it() -> None:
+    tier = tier_with_limit(8)
+    until_ns = tier.now_ns + 1000 * SECOND
+    for extent in range(3):
+        tier.prestage(extent * SLOT, tenant=A, cookie=7, keep_until_ns=until_ns)
+    tier.touch(0, tenant=B)
+    assert tier.tenant(A).hint_frames == 3, "somebody else has read it"
+    tier.touch(0, tenant=A)
+    tier.touch(SLOT, tenant=A)
+    assert tier.tenant(A).hint_frames == 1
+
+
+def test_a_read_that_warms_nothing_leaves_the_rest_of_an_extent_to_its_keep() -> None:
+    tier = tier_with_limit(8)
+    until_ns = tier.now_ns + 1000 * SECOND
+    tier.prestage(0, SLOT, tenant=A, cookie=7, keep_until_ns=until_ns)
+    for offset in range(0, SLOT, UNIT):
+        assert tier.tenant(A).hint_frames == 1
+        tier.touch(offset, tenant=A, once=True)
+    assert tier.tenant(A).hint_frames == 0
+
+
+@pytest.mark.parametrize("is_retained_first", [False, True])
+def test_what_is_retained_is_kept_after_its_use(is_retained_first: bool) -> None:
+    tier = tier_with_limit(2)
+    tier.touch(0, tenant=A)
+    if is_retained_first:
+        assert keep(tier, 0, 10) == UNIT
+    assert keep_for(tier, 0, 7) == UNIT
+    if not is_retained_first:
+        assert keep(tier, 0, 10) == UNIT
+    tier.touch(0, tenant=A)
+    tier.end_keeps(7)
+    assert tier.tenant(A).hint_frames == 1
+    tier.now_ns += 10 * SECOND
+    scan(tier, 100, 1)
+    assert tier.tenant(A).hint_frames == 0
+
+
+def test_a_keep_goes_with_its_extent_to_another_frame() -> None:
+    tier = tier_with_limit(2)
+    tier.touch(0, tenant=A)
+    assert keep_for(tier, 0, 7) == UNIT
+    _, pinned = tier.read(0, UNIT, tenant=B)
+    tier.write(0, b"w" * UNIT, tenant=B)
+    tier.release(pinned)
+    assert tier.tenant(A).hint_frames == 1
+    tier.end_keeps(7)
+    assert tier.tenant(A).hint_frames == 0
+    tier.settle()

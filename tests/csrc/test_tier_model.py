@@ -120,12 +120,17 @@ BREAKS = {
     ),
     "keep_that_never_ends": (
         "keep.c",
-        "tier->has_expired_keeps = first->key <= tier->now_ns;",
-        "tier->has_expired_keeps = false;",
+        "return first->key <= tier->now_ns ? first->item : NONE;",
+        "return first->key == 0 ? first->item : NONE;",
+    ),
+    "keep_that_outlives_its_owner": (
+        "keep.c",
+        "uint32_t frame = tier_next_over(tier);",
+        "uint32_t frame = NONE;",
     ),
     "kept_frames_that_nobody_may_have": (
         "frame.c",
-        "return best != NONE ? best : tier->classes[CLASS_KEPT].last;",
+        "return best != NONE ? best : coldest_kept;",
         "return best;",
     ),
     "promotion_that_nobody_hears_of": (

@@ -55,6 +55,19 @@ def test_a_miss_fills_the_units_asked_for_and_no_more() -> None:
     assert tier.stats.frames_pinned == 0
 
 
+def test_a_read_that_comes_again_is_counted_once() -> None:
+    tier = Tier(frames=8)
+    tier.touch(0)
+    assert tier.read(0)[0] == DONE
+    assert tier.read(SLOT)[0] == WAIT
+    before = (tier.stats.read_hits, tier.stats.read_misses)
+    assert before == (1, 2)
+    tier.run()
+    for offset in (0, SLOT):
+        assert tier.read(offset, UNIT, waiter(), is_again=True)[0] == DONE
+    assert (tier.stats.read_hits, tier.stats.read_misses) == before
+
+
 def test_one_fill_per_run_of_missing_units_into_the_resident_frame() -> None:
     tier = Tier()
     tier.touch(4 * UNIT)

@@ -141,3 +141,15 @@ def test_a_partial_write_that_needs_a_fill_promotes_it() -> None:
     tier.put(frame, 100, b"w" * 100)
     assert (result, tier.publish(0, 512, frame)) == (0, WAIT)
     assert tier.promotions() == [(fill.ticket, DEMAND, NEVER)]
+
+
+def test_fills_that_can_wait_are_left_when_only_more_urgent_ones_are_asked_for() -> None:
+    tier = Tier(frames=16, dirty_limit=2, size=512 * SLOT)
+    tier.hydrate(0, urgency=SPECULATIVE)
+    tier.hydrate(SLOT, urgency=DATED, deadline_ns=tier.now_ns + SECOND)
+    assert tier.next(DEMAND) is None
+    tier.read(2 * SLOT, UNIT, waiter())
+    for least, extent in ((DEMAND, 2), (DATED, 1), (SPECULATIVE, 0)):
+        action = tier.next(least)
+        assert action is not None
+        assert action.offset == extent * SLOT

@@ -288,7 +288,7 @@ def test_a_file_is_no_node_for_ioctls(tmp_path: Path) -> None:
     node.touch()
 
     async def main() -> None:
-        with pytest.raises(HintError, match="Inappropriate ioctl"):
+        with pytest.raises(HintError, match="it is no device of NVMe"):
             await Hints(PassthroughCarrier(node)).open()
 
     asyncio.run(main())

@@ -56,8 +56,8 @@ def prestage(capsys: pytest.CaptureFixture[str]) -> Prestage:
     def run(*words: object) -> int:
         parser = argparse.ArgumentParser()
         subparsers = parser.add_subparsers(required=True)
-        for module in COMMANDS:
-            module.add(subparsers)
+        for command in COMMANDS.values():
+            command.load().add(subparsers)
         args = parser.parse_args([str(word) for word in words])
         code: int = args.run(args)
         return code
@@ -236,7 +236,7 @@ def test_a_batch_of_json_lines_is_sent(
         ("[1]", "line 1"),
         ('{"type": "sett"}', "found the type 'sett'"),
         ('{"type": "set", "set_id": 1}', "the fields set_id, nsid, ranges"),
-        ('{"type": "set", "set_id": 0, "nsid": 1, "ranges": [[0, 1]]}', "field at byte 8"),
+        ('{"type": "set", "set_id": 0, "nsid": 1, "ranges": [[0, 1]]}', "line 1: set_id: found 0"),
         ('{"type": "set", "set_id": 1, "nsid": 1, "ranges": [[0]]}', "the fields"),
         ('{"type": "set", "set_id": 1, "nsid": 1, "op": "x", "ranges": [[0, 1]]}', "the fields"),
         ('{"type": "intent", "intent_id": 1, "deadline_us": 1, "flags": ["x"]}', "the fields"),
@@ -391,7 +391,26 @@ def test_what_is_no_page_is_not_decoded(
         (("hint", "sign", "--output", "x", "--range", "0+1", "--vector", "zz"), "hex digits"),
         (("hint", "sign", "--output", "x", "--range", "0+1", "--vector", "00"), "8 or 16"),
         (("hint", "intend", "--output", "x", "--deadline", "1s"), "one of them"),
+        (
+            (
+                "hint",
+                "intend",
+                "--output",
+                "x",
+                "--deadline",
+                "1s",
+                "--range",
+                "0+1",
+                "--confidence",
+                101,
+            ),
+            "confidence: found 101 (expected 0 to 100)",
+        ),
+        (("hint", "intend", "--output", "x", "--deadline", "1s", "--set", 0), "--set: found 0"),
+        (("hint", "set", "--output", "x", "--id", 0, "--range", "0+1"), "set_id: found 0 (expect"),
         (("residency", "--range", "0+1"), "TARGET"),
+        (("residency", "http://a", "--range", "0+1"), "expected nvme+tcp://"),
+        (("conform", "a:1", "--clause", "99.9"), "--clause: found '99.9'"),
         (("outcome", "a:1", "--nqn", "x", "--id", 1), "an NQN"),
     ],
 )
@@ -424,7 +443,9 @@ def test_faults_of_the_target_end_with_status_1(
     assert prestage("residency", node, "--set", 99) == 1
     assert capsys.readouterr().err == f"prestage: {node}: no answer: no such set\n"
     assert prestage("residency", "/dev/no-such-node", "--set", 99) == 1
-    assert "No such file" in capsys.readouterr().err
+    assert capsys.readouterr().err == "prestage: /dev/no-such-node: No such file or directory\n"
+    assert prestage("residency", "/dev/null", "--set", 99) == 1
+    assert capsys.readouterr().err.startswith("prestage: /dev/null: it is no device of NVMe (")
 
 
 # ---- units ----

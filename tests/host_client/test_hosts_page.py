@@ -19,7 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "hosts.md").read_text("utf-8")
 PYTHON = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 SHELL = dict(re.findall(r"^```sh run=(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
-RECIPES = {"node", "make", "dd", "decode", "dsm", "read", "passthru", "char", "c"}
+RECIPES = {
+    *("rule", "node", "make", "dd", "decode", "cache", "dsm", "read", "passthru", "logs", "char"),
+    *("cc", "c"),
+}
+"""The rig runs each of them in a real kernel."""
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +66,9 @@ def test_its_pages_are_made_and_say_what_they_should(
         assert main(words[1:]) == 0
     kinds = [
         type(decode_batch((tmp_path / name).read_bytes()).records[0]).__name__
-        for name in ("set.bin", "ask.bin", "intend.bin")
+        for name in ("set.bin", "ask.bin", "intend.bin", "batch.bin")
     ]
-    assert kinds == ["SetRecord", "Residency", "Intent"]
+    assert kinds == ["SetRecord", "Residency", "Intent", "Intent"]
 
 
 @pytest.mark.parametrize("name", ["node", "char"])

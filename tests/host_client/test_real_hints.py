@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from prestage import testing
-from prestage.ext.names import Carrier, State
+from prestage.ext.names import Carrier, Reason, State
+from prestage.ext.records import Range, SetRecord
 from prestage.host_client import (
     Access,
+    ConnectFailed,
     Controller,
     HintError,
     Hints,
@@ -64,6 +66,29 @@ def carrier(request: pytest.FixtureRequest) -> type[InitiatorCarrier]:
 def tenant(request: pytest.FixtureRequest) -> str:
     """A host of the test's own: sets and intents are its own, too."""
     return f"nqn.2026-11.org.example:{zlib.crc32(request.node.nodeid.encode()):x}"
+
+
+def test_why_a_record_was_dropped_is_told(
+    address: str, tenant: str, carrier: type[InitiatorCarrier]
+) -> None:
+    async def main() -> None:
+        async with (
+            connect(address, host_nqn=tenant) as controller,
+            Hints(carrier(controller)) as hints,
+        ):
+            report = await hints.submit([SetRecord(5, 9, (Range(0, 1),))], why=True)
+            assert (report.dropped, report.dropped_reason) == (1, Reason.NAMESPACE)
+
+    asyncio.run(main())
+
+
+def test_a_subsystem_that_does_not_exist_is_told(address: str) -> None:
+    async def main() -> None:
+        async with connect(f"{address}-other"):
+            pass
+
+    with pytest.raises(ConnectFailed, match="the target has no subsystem of this NQN"):
+        asyncio.run(main())
 
 
 async def cold(controller: Controller, hints: Hints, rng: random.Random) -> int:

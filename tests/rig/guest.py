@@ -23,6 +23,7 @@ from pathlib import Path
 
 # This folder is the package `rig`, wherever the checkout is.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from rig import pax
 from rig.reference import Reference
 from rig.tools import (
     Control,
@@ -44,6 +45,8 @@ MOUNT = Path("/run/rig-mount")
 
 class Guest:
     """What the steps share: the plan, the connected controller, both sides' ears."""
+
+    host_nqn = HOST_NQN
 
     def __init__(self, plan: Facts) -> None:
         self.plan = plan
@@ -120,8 +123,10 @@ Step = Callable[[Guest], Facts]
 STEPS: list[tuple[str, Step]] = []
 VITAL = {"connect", "restart"}
 """Without these nothing after them means anything."""
-SLOW = {"filesystem", "restart", "compare", "fio-digests", "killed-target"}
+SLOW = {"hint-command", "filesystem", "restart", "compare", "fio-digests", "killed-target"}
 """Left out with --quick."""
+OURS = {name for name, _ in pax.STEPS}
+"""Left out with --reference: nvmet does not speak PAX."""
 
 
 def step(function: Step) -> Step:
@@ -174,7 +179,8 @@ def ns_descs(guest: Guest) -> Facts:
 def identities(guest: Guest) -> Facts:
     """What must never change for a namespace, by namespace."""
     return {
-        str(nsid): run_json(f"nvme ns-descs {guest.node()} -n {nsid} -o json") for nsid in (1, 2)
+        str(nsid): run_json(f"nvme ns-descs {guest.node()} -n {nsid} -o json")
+        for nsid in guest.plan["namespaces"]
     }
 
 
@@ -292,6 +298,9 @@ def ns_rescan(guest: Guest) -> Facts:
     return {"disks": [guest.disk(1), guest.disk(2)], **guest.state()}
 
 
+STEPS.extend(pax.STEPS)
+
+
 @step
 def filesystem(guest: Guest) -> Facts:
     """Makes ext4 (which deallocates everything first), and writes files into it."""
@@ -397,7 +406,7 @@ def fio_digests(guest: Guest) -> Facts:
 def namespaces(guest: Guest) -> Facts:
     """Namespace 3 comes, grows and goes while fio writes namespace 1."""
     before = guest.state()
-    command = fio_command(guest, "--size=3m --bs=16k --rw=randwrite --iodepth=4 --rate=512k")
+    command = fio_command(guest, "--size=3m --bs=16k --rw=randwrite --iodepth=4 --rate=320k")
     facts: Facts = {"before": before}
     with background(command) as load:
         guest.target.ask("add", nsid=3, size_mib=16)
@@ -477,6 +486,8 @@ def main() -> int:
     guest.log.take()
     for name, function in STEPS:
         if guest.plan["quick"] and name in SLOW:
+            continue
+        if guest.plan["reference"] and name in OURS:
             continue
         if not perform(guest, name, function) and name in VITAL:
             return 1

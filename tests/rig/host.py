@@ -6,10 +6,12 @@ findings are judged by `rig.checks`. Used by `scripts/rig` and by the tests.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import os
 import random
+import shutil
 import socketserver
 import subprocess
 import tempfile
@@ -19,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rig import checks
+from rig import checks, pax, recipes
+from rig.golden import BAD_LBA, Golden
 from rig.target import Nvmet, RigError, Side, Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,13 +122,13 @@ class ControlServer:
     def answer(self, message: Facts) -> Facts:
         """Carries out one request; what went wrong is told to the guest, which reports it."""
         what = message["ask"]
-        if what not in ("restart", "kill", "add", "grow", "remove"):
+        if what not in ("restart", "kill", "add", "grow", "remove", "stats"):
             return {"ok": False, "error": f"unknown request {what!r}"}
         try:
-            getattr(self._side, what)(**message["arguments"])
+            result = getattr(self._side, what)(**message["arguments"])
         except (RigError, OSError, subprocess.SubprocessError) as error:
             return {"ok": False, "error": str(error)}
-        return {"ok": True}
+        return {"ok": True} if result is None else {"ok": True, "result": result}
 
     def close(self) -> None:
         self._server.shutdown()
@@ -142,6 +145,7 @@ class Run:
         self.steps: list[Step] = []
         self._progress = progress
         self._judge = checks.Judge()
+        self._pages = keep / "pages"
 
     def report(self) -> Report:
         """Boots, and returns when the guest is off again. RigError when it could not start."""
@@ -151,6 +155,7 @@ class Run:
         side: Side = target or Nvmet()
         try:
             if target:
+                self._make_pages()
                 target.start()
             server = ControlServer(side, lambda finding: self._take(finding, side.golden))
             try:
@@ -174,7 +179,29 @@ class Run:
             problems=problems,
         )
 
-    def _take(self, finding: Facts, golden: checks.Golden) -> None:
+    def _make_pages(self) -> None:
+        """Makes what the recipes in the guest use, and need not be made there."""
+        shutil.rmtree(self._pages, ignore_errors=True)
+        try:
+            pages = recipes.in_one_process("make", self.options.prestage[0])
+            for command in (pages, recipes.shell("cc")):
+                recipes.run_here(command, self._pages)
+        except recipes.RecipeError as error:
+            raise RigError(str(error)) from error
+
+    def _decode(self, finding: Facts) -> None:
+        """Has the recipe for it say what the pages mean that a step has read."""
+        for name, encoded in finding["facts"]["pages"].items():
+            (self._pages / name).write_bytes(base64.b64decode(encoded))
+        try:
+            decode = recipes.in_one_process("decode", self.options.prestage[0])
+            finding["facts"]["decoded"] = recipes.run_here(decode, self._pages)
+        except recipes.RecipeError as error:
+            finding["error"] = str(error)
+
+    def _take(self, finding: Facts, golden: Golden) -> None:
+        if "pages" in finding["facts"]:
+            self._decode(finding)
         problems, complaints = self._judge.judge(finding, golden)
         step = Step(
             name=finding["step"],
@@ -187,7 +214,7 @@ class Run:
         self.steps.append(step)
         self._progress(step)
 
-    def _boot(self, control_port: int, port: int, golden: checks.Golden) -> list[str]:
+    def _boot(self, control_port: int, port: int, golden: Golden) -> list[str]:
         """Runs the guest; what is wrong with the run as a whole."""
         plan = {
             "control_port": control_port,
@@ -197,7 +224,11 @@ class Run:
             "digests": self.options.digests,
             "quick": self.options.quick,
             "reference": str(REFERENCE) if self.options.reference else None,
-            "bad_lba": checks.BAD_LBA,
+            "bad_lba": BAD_LBA,
+            "kernel": self.options.kernel,
+            "namespaces": golden.namespaces,
+            "prestage": str(self.options.prestage[0]) if self.options.prestage else None,
+            "pages": str(self._pages),
             "seed": self.options.seed,
         }
         # Should this process be killed, the emulator goes too.
@@ -241,6 +272,8 @@ def run(
     """Boots `options.kernel` once and judges what it found; files stay in `keep` if given."""
     if not options.reference and not os.access(options.prestage[0], os.X_OK):
         raise RigError(f"no executable {options.prestage[0]}; scripts/setup makes it")
+    if not options.reference and not Path(pax.UDEVD).exists():
+        raise RigError(f"no {pax.UDEVD}, which the guest runs: it is in Debian's package udev")
     fetch_kernel(options.kernel)
     if keep:
         keep.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from rig import checks
-from rig.checks import BAD_LBA
+from rig import pattern
+from rig.golden import BAD_LBA, NVMET, OURS, Golden
 
 START_S = 30.0
 STOP_S = 40.0
@@ -24,20 +24,21 @@ class RigError(Exception):
 class Side(Protocol):
     """The target's side, as the guest's requests and the checks see it."""
 
-    golden: checks.Golden
+    golden: Golden
 
     def restart(self) -> None: ...
     def kill(self) -> None: ...
     def add(self, nsid: int, size_mib: int) -> None: ...
     def grow(self, nsid: int, size_mib: int) -> None: ...
     def remove(self, nsid: int) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
 
 
 class Target:
     """Our target as a process of its own, on files in `directory`, on one port for life."""
 
     def __init__(self, prestage: tuple[str, ...], directory: Path) -> None:
-        self.golden = checks.OURS
+        self.golden = OURS
         self.port = 0
         self._prestage = prestage
         self._directory = directory
@@ -49,6 +50,9 @@ class Target:
         for nsid, size in self.golden.sizes.items():
             with (directory / f"namespace{nsid}").open("wb") as file:
                 file.truncate(size)
+                if nsid == 1:
+                    file.seek(pattern.FIRST * pattern.BLOCK_BYTES)
+                    file.write(pattern.blocks(pattern.FIRST, pattern.COUNT))
 
     def start(self) -> None:
         """Starts the process and waits until it says that it is ready."""
@@ -118,12 +122,21 @@ class Target:
     def remove(self, nsid: int) -> None:
         self._manage("remove", str(nsid))
 
+    def stats(self) -> dict[str, Any]:
+        """What the target counts of hints."""
+        found: dict[str, Any] = json.loads(self._command("stats", "--json"))["hints"]
+        return found
+
     def _manage(self, *words: str) -> None:
         """A command of `prestage namespace`, as an operator would give it."""
-        command = [*self._prestage, "namespace", *words, "--control-socket", self._socket]
+        self._command("namespace", *words)
+
+    def _command(self, *words: str) -> str:
+        command = [*self._prestage, *words, "--control-socket", self._socket]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             raise RigError(f"{shlex.join(command)}: exit {done.returncode}: {done.stderr}")
+        return done.stdout
 
     def _config(self) -> str:
         """The configuration file; the first start takes any free port, later ones the same."""
@@ -139,6 +152,7 @@ class Target:
             f"nqn = {json.dumps(golden.nqn)}",
             f"serial = {json.dumps(golden.serial)}",
             f"model = {json.dumps(golden.model)}",
+            f"extension = {json.dumps(bool(golden.extension))}",
         ]
         for nsid, block in golden.blocks.items():
             lines += [
@@ -157,7 +171,10 @@ class Target:
 class Nvmet:
     """Stands for the target when it is nvmet in the guest, which answers its own requests."""
 
-    golden = checks.NVMET
+    golden = NVMET
+
+    def stats(self) -> dict[str, Any]:
+        return {}
 
     def restart(self) -> None: ...
     def kill(self) -> None: ...

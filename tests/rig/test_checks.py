@@ -1,27 +1,31 @@
-"""The rig's judgement, on findings recorded from the kernel's own target.
+"""The rig's judgement, on findings recorded from the kernel's own target, and from ours for PAX.
 
-`findings.json` is what `scripts/rig --reference -k 6.12 --seed 1 --json` printed.
+`findings.json` is what `scripts/rig --reference -k 6.12 --seed 1 --json` printed, and of what it
+prints without --reference the steps of `rig.pax`, without the pages that were decoded.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rig import checks, guest, kernel_log
+from rig.golden import BAD_LBA, NVMET, OURS
 
-FINDINGS: list[dict[str, Any]] = json.loads(
+REPORTS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("findings.json").read_text("utf-8")
-)[0]["steps"]
+)
+FINDINGS, PAX_FINDINGS = (report["steps"] for report in REPORTS)
 LOG_LEVEL_INFO = 6
 
 
 def judge(change: dict[str, Any] | None = None) -> dict[str, list[str]]:
     """What is wrong with each recorded step; `change`: paths such as "step/a/0/b" set anew."""
-    findings = {step["name"]: copy.deepcopy(step) for step in FINDINGS}
+    findings = {step["name"]: copy.deepcopy(step) for step in [*FINDINGS, *PAX_FINDINGS]}
     for path, value in (change or {}).items():
         name, *keys, last = path.split("|")
         place = findings[name]["facts"]
@@ -31,7 +35,7 @@ def judge(change: dict[str, Any] | None = None) -> dict[str, list[str]]:
     judging, wrong = checks.Judge(), {}
     for name, step in findings.items():
         finding = {"step": name, "error": None, "facts": step["facts"], "kernel": step["kernel"]}
-        problems, complaints = judging.judge(finding, checks.NVMET)
+        problems, complaints = judging.judge(finding, OURS if name in guest.OURS else NVMET)
         if problems or complaints:
             wrong[name] = problems + complaints
     return wrong
@@ -43,7 +47,9 @@ def test_recorded_findings_are_content() -> None:
 
 def test_every_step_has_a_check() -> None:
     assert {name for name, _ in guest.STEPS} == set(checks.CHECKS)
-    assert [step["name"] for step in FINDINGS] == [name for name, _ in guest.STEPS]
+    found = [name for name, _ in guest.STEPS]
+    assert [step["name"] for step in PAX_FINDINGS] == [name for name in found if name in guest.OURS]
+    assert [step["name"] for step in FINDINGS] == [name for name in found if name not in guest.OURS]
 
 
 CHANGES: list[tuple[str, object]] = [
@@ -105,6 +111,60 @@ CHANGES: list[tuple[str, object]] = [
     ("killed-target|seconds", 10.5),
     ("killed-target|after|state", "connecting"),
     ("end|controllers", ["nvme0"]),
+    ("pax-identify|capability", "00" * 128),
+    ("pax-identify|ctratt", 0),
+    ("pax-identify|uuids", "00" * 96),
+    ("pax-identify|namespace|nsze", 255),
+    ("pax-identify|vendor", ""),
+    ("pax-identify|descriptors|ns-descs|0|uuid", "00000000-0000-0000-0000-000000000001"),
+    ("pax-identify|size", 0),
+    ("udev|before|group", "root"),
+    ("udev|nodes|1024|group", "disk"),
+    ("udev|nodes|1024|mode", 0o666),
+    ("udev|nodes|1|group", "prestage"),
+    ("udev|links", {}),
+    ("udev|found", '/dev/nvme0n1: TYPE="ext4"'),
+    ("udev|properties", "ID_FS_TYPE=ext4 UDISKS_IGNORE=1"),
+    ("udev|properties", "DEVTYPE=disk"),
+    ("udev|refused", "0+0 records in"),
+    ("hint-dd|decoded", ""),
+    ("hint-dd|same", [True, False]),
+    ("hint-dd|told", 0),
+    ("hint-dd|moved|timely_hits", 0),
+    ("hint-dd|moved|refused", 1),
+    ("hint-dd|moved|intents_met", 0),
+    ("hint-c|cold", 4096),
+    ("hint-c|warm", 4096),
+    ("hint-c|printed", "state 5, warm 0 of 1048576 bytes after 9 us\n"),
+    ("hint-c|same", False),
+    ("hint-command|printed", "warm 0 of 2M (0 %)\nwarm 0 of 2M (0 %)\n"),
+    ("hint-command|same", False),
+    ("hint-command|moved|timely_hits", 0),
+    ("hint-dsm|cold", 4096),
+    ("hint-dsm|warm", 0),
+    ("hint-dsm|moved|dataset_sets", 0),
+    ("hint-dsm|same", [False, True]),
+    ("hint-read|moved|read_hints", 0),
+    ("hint-read|moved|timely_hits", 0),
+    ("hint-read|buffered|read_hints", 0),
+    ("hint-passthru|dated", False),
+    ("hint-passthru|warm", 0),
+    ("hint-passthru|answers|answer.bin", "00" * 120),
+    ("hint-passthru|moved|dated_reads_arrived", 0),
+    ("hint-passthru|moved|dated_reads_cancelled", 1),
+    ("hint-cache|answer", "00" * 64),
+    ("hint-cache|flushed", "00" * 64),
+    ("hint-cache|asked", "00" * 28),
+    ("warm-event|events", []),
+    ("warm-event|log", "00" * 64),
+    ("warm-event|printed", "get-feature:0xd0 (Unknown), Current value:00000000"),
+    ("warm-event|wrong", "Success"),
+    ("warm-event|state", "resetting"),
+    ("misuse|exits", {"dd 3": 1}),
+    ("misuse|moved|refused", 0),
+    ("misuse|answer", "00" * 64),
+    ("misuse|state", "connecting"),
+    ("udev-end|nodes|group", "disk"),
 ]
 
 
@@ -118,14 +178,23 @@ def test_changed_dlfeat_makes_unzeroed_blocks_a_problem() -> None:
     assert "dsm" in judge({"dsm|dlfeat": 1, "dsm|zero": False})
 
 
+@pytest.mark.parametrize("name", ["CapEff", "CapBnd", "NoNewPrivs", "Uid"])
+def test_a_member_with_power_is_a_problem(name: str) -> None:
+    (process,) = (step["facts"]["member"] for step in PAX_FINDINGS if step["name"] == "udev")
+    changed = re.sub(rf"^{name}:.*$", f"{name}:\t0\t8", process, flags=re.MULTILINE)
+    if name.startswith("Cap"):
+        changed = changed.replace("0\t8", "000001ffffffffff")
+    assert "udev" in judge({"udev|member": changed})
+
+
 def test_a_missing_field_is_a_problem_and_no_crash() -> None:
     problems, _ = checks.Judge().judge(
-        {"step": "id-ctrl", "error": None, "facts": {}, "kernel": []}, checks.OURS
+        {"step": "id-ctrl", "error": None, "facts": {}, "kernel": []}, OURS
     )
     assert "lack" in problems[0]
 
 
-FAULT = ("nvme0n2", checks.BAD_LBA)
+FAULT = ("nvme0n2", BAD_LBA)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import checks, host
+from rig import host, pattern
+from rig.golden import BAD_LBA, OURS
 from rig.target import Nvmet, RigError, Target
 
 STAND_IN = """#!{python}
@@ -22,6 +23,9 @@ here = pathlib.Path(__file__).parent
 behaviour = (here / "behaviour").read_text()
 with (here / "calls").open("a") as calls:
     print(json.dumps(sys.argv[1:]), file=calls)
+if sys.argv[1] == "stats":
+    print(json.dumps({{"hints": {{"tenants": []}}, "tier": {{}}}}))
+    sys.exit(0)
 if sys.argv[1] == "namespace":
     sys.exit("no such namespace" if behaviour == "refuses" else 0)
 if behaviour == "fails":
@@ -43,7 +47,10 @@ def stand_in(tmp_path: Path) -> Path:
     """The folder with the stand-in `prestage`."""
     program = tmp_path / "prestage"
     program.write_text(STAND_IN.format(python=sys.executable))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    # Beside it an interpreter that has made all pages.
+    (tmp_path / "python").write_text("#!/bin/sh\n")
+    for made in (program, tmp_path / "python"):
+        made.chmod(made.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "behaviour").write_text("works")
     (tmp_path / "port").write_text("4")
     return tmp_path
@@ -68,18 +75,19 @@ def test_configuration_holds_the_golden_fields_and_the_fault(
     target.start()
     config = tomllib.loads((stand_in / "files" / "rig.toml").read_text())
     (subsystem,) = config["subsystems"]
-    golden = checks.OURS
+    golden = OURS
     assert (subsystem["nqn"], subsystem["serial"], subsystem["model"]) == (
         golden.nqn,
         golden.serial,
         golden.model,
     )
     assert config["listeners"] == [{"address": "127.0.0.1", "port": 0}]
+    assert subsystem["extension"] is True
     blocks = {each["nsid"]: each["block"] for each in subsystem["namespaces"]}
     assert blocks == golden.blocks
     sizes = {each["nsid"]: Path(each["path"]).stat().st_size for each in subsystem["namespaces"]}
     assert sizes == golden.sizes
-    first = checks.BAD_LBA * 512
+    first = BAD_LBA * 512
     assert subsystem["namespaces"][1]["faults"] == [
         f"error:op=read,errno=EIO,first={first},last={first + 511}"
     ]
@@ -131,6 +139,21 @@ def test_namespaces_are_managed_as_an_operator_would(target: Target, stand_in: P
     ]
 
 
+def test_the_first_namespace_holds_blocks_that_are_known_anywhere(
+    target: Target, stand_in: Path
+) -> None:
+    with (stand_in / "files" / "namespace1").open("rb") as file:
+        file.seek((pattern.FIRST + pattern.COUNT - 1) * pattern.BLOCK_BYTES)
+        last = file.read(2 * pattern.BLOCK_BYTES)
+    assert last[:4096] == pattern.blocks(pattern.FIRST + pattern.COUNT - 1, 1)
+    assert not any(last[4096:])
+
+
+def test_what_the_target_counts_of_hints_is_asked_as_an_operator_would(target: Target) -> None:
+    target.start()
+    assert target.stats() == {"tenants": []}
+
+
 class Refusing(Nvmet):
     """A side that cannot do what is asked."""
 
@@ -154,6 +177,7 @@ def test_requests_are_answered_and_findings_kept(
         {"step": "discover", "facts": {}},
         {"ask": "restart", "arguments": {}},
         {"ask": "add", "arguments": {"nsid": 3, "size_mib": 16}},
+        {"ask": "stats", "arguments": {}},
         {"ask": "close", "arguments": {}},
     ]
     with (
@@ -163,11 +187,12 @@ def test_requests_are_answered_and_findings_kept(
         for request in requests:
             lines.write(json.dumps(request) + "\n")
         lines.flush()
-        answers = [json.loads(lines.readline()) for _ in range(3)]
+        answers = [json.loads(lines.readline()) for _ in range(4)]
     assert found == [{"step": "discover", "facts": {}}]
     assert answers == [
         {"ok": True},
         {"ok": False, "error": "no room for namespace 3 of 16 MiB"},
+        {"ok": True, "result": {}},
         {"ok": False, "error": "unknown request 'close'"},
     ]
 

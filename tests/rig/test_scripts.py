@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -185,18 +188,68 @@ class TestBoots:
             assert time.monotonic() < deadline, f"still there: {left} of {family}"
             time.sleep(0.05)
 
-    def test_reference_target_answers_and_passes_the_commands_status(self) -> None:
-        probe = (
-            "import os, socket, sys\n"
-            "assert sys.argv[1] == os.environ['PRESTAGE_REFERENCE_PORT']\n"
-            "peer = socket.create_connection(('127.0.0.1', int(sys.argv[1])), 10)\n"
-            "peer.sendall(bytes((0, 0, 128, 0, 128)) + bytes(123))\n"
-            "answer = peer.recv(128, socket.MSG_WAITALL)\n"
-            "assert answer[:5] == bytes((1, 0, 128, 0, 128)), answer\n"
-            "sys.exit(9)\n"
-        )
-        done = call(REFERENCE_TARGET, "-k", "6.1", "--", "python3", "-c", probe, "{port}")
-        assert done.returncode == 9, done.stderr
+    def test_reference_target_answers_and_passes_the_commands_status(
+        self, reference: Reference
+    ) -> None:
+        assert reference.answer == bytes((1, 0, 128, 0, 128))
+        assert reference.told_port == reference.port
+        assert reference.done.returncode == 9, reference.done.stderr
+
+    def test_the_kernels_own_target_is_without_pax_and_passes_the_fallback_clauses(
+        self, reference: Reference
+    ) -> None:
+        report = json.loads(reference.conform)
+        outcomes = {one["clause"]: one["outcome"] for one in report["results"]}
+        assert reference.conform_status == "0"
+        assert report["pax"] is False
+        assert outcomes == {"3.5.2": "passed", "3.5.3": "passed", "3.5.4": "passed"}
+
+
+REFERENCE_NQN = "nqn.2026-11.io.prestage:reference"
+PROBE = """
+import os, pathlib, socket, subprocess, sys
+
+port, prestage, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+peer = socket.create_connection(("127.0.0.1", int(port)), 10)
+peer.sendall(bytes((0, 0, 128, 0, 128)) + bytes(123))
+(folder / "answer").write_bytes(peer.recv(128, socket.MSG_WAITALL)[:5])
+(folder / "ports").write_text(port + " " + os.environ["PRESTAGE_REFERENCE_PORT"])
+words = [prestage, "conform", "127.0.0.1:" + port, "--nqn", sys.argv[4], "--json"]
+with (folder / "conform").open("wb") as out:
+    (folder / "status").write_text(str(subprocess.run(words, stdout=out).returncode))
+sys.exit(9)
+"""
+"""Runs beside a reference target: one boot for all that is asked of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """What PROBE has found."""
+
+    done: subprocess.CompletedProcess[str]
+    port: str
+    told_port: str
+    answer: bytes
+    conform: str
+    conform_status: str
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    folder = tmp_path_factory.mktemp("reference")
+    prestage = Path(sys.executable).with_name("prestage")
+    probe = ("python3", "-c", PROBE, "{port}", prestage, folder, REFERENCE_NQN)
+    done = call(REFERENCE_TARGET, "-k", "6.1", "--", *probe)
+    assert (folder / "status").exists(), done.stderr
+    port, told_port = (folder / "ports").read_text().split()
+    return Reference(
+        done,
+        port,
+        told_port,
+        (folder / "answer").read_bytes(),
+        (folder / "conform").read_text("utf-8"),
+        (folder / "status").read_text(),
+    )
 
 
 def descendants(pid: int) -> dict[int, str]:

@@ -10,7 +10,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 COMMAND_S = 60.0
@@ -95,12 +96,23 @@ def wait_until(find: Callable[[], Found | None], seconds: float, what: str) -> F
         time.sleep(0.05)
 
 
-def run(command: str, *, fails: bool = False, seconds: float = COMMAND_S) -> str:
+def run(
+    command: str | Sequence[str],
+    *,
+    fails: bool = False,
+    seconds: float = COMMAND_S,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """A command's output, both streams; it must succeed, or fail when `fails`."""
+    words = command.split() if isinstance(command, str) else command
+    command = " ".join(words)
     try:
         done = subprocess.run(
-            command.split(),
+            words,
             check=False,
+            cwd=cwd,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=seconds,
@@ -131,15 +143,19 @@ def run_json(command: str) -> Any:
 
 
 @contextlib.contextmanager
-def background(command: str) -> Iterator[subprocess.Popen[str]]:
-    """A command beside what follows; with its children it ends here at the latest."""
-    process = subprocess.Popen(
-        command.split(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def background(command: str, output: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A command beside what follows; with its children it ends here at the latest.
+
+    What it prints goes to the file `output`, or waits for `finish`.
+    """
+    with contextlib.ExitStack() as stack:
+        process = subprocess.Popen(
+            command.split(),
+            stdout=stack.enter_context(output.open("wb")) if output else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

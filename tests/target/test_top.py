@@ -165,7 +165,7 @@ def test_without_a_terminal_it_says_so(cli: Cli) -> None:
 
 
 def test_an_interval_is_a_number_of_seconds(cli: Cli) -> None:
-    assert cli.run("top", "--json", "--interval", "0", code=1) == (
+    assert cli.run("top", "--json", "--interval", "0", code=2) == (
         "prestage: --interval: found 0 (expected 0.05 to 86400 seconds)\n"
     )
 

@@ -31,14 +31,22 @@ class Said:
 
 
 class Noise:
-    """A source of hints about `blocks` blocks of a namespace."""
+    """A source of hints about `blocks` blocks of a namespace, and those of `others` by NSID."""
 
     def __init__(
-        self, rng: random.Random, mode: str, *, nsid: int, extension: int, blocks: int
+        self,
+        rng: random.Random,
+        mode: str,
+        *,
+        nsid: int,
+        extension: int,
+        blocks: int,
+        others: dict[int, int] | None = None,
     ) -> None:
         assert mode in MODES
         self.rng, self.mode = rng, mode
         self.nsid, self.extension, self.blocks = nsid, extension, blocks
+        self.sizes = {nsid: blocks, **(others or {})}
 
     # ---- Reads ----
 
@@ -68,35 +76,35 @@ class Noise:
 
     # ---- records ----
 
-    def ranges(self, most: int = 4) -> Ranges:
+    def ranges(self, most: int = 4, nsid: int | None = None) -> Ranges:
         """Ranges of the namespace; where the host is not sensible, beyond its end too."""
-        found = []
+        blocks, found = self.sizes[self.nsid if nsid is None else nsid], []
         for _ in range(self.rng.randrange(1, most + 1)):
             count = self.rng.choice((1, 8, 128, 1000))
-            slba = self.rng.randrange(max(1, self.blocks - count))
+            slba = self.rng.randrange(max(1, blocks - count))
             if self.mode == "hostile" and self.rng.random() < 0.3:
-                slba = self.rng.choice((self.blocks, (1 << 64) - 1, self.rng.getrandbits(64)))
+                slba = self.rng.choice((blocks, (1 << 64) - 1, self.rng.getrandbits(64)))
                 count = self.rng.choice((1, 0xFFFFFFFF))
             found.append((slba, count))
         return found
 
     def record(self) -> bytes:
         """A well-formed record."""
-        rng = self.rng
+        rng, nsid = self.rng, self.rng.choice(list(self.sizes))
         of_set = {"set_id": rng.randrange(1, 5)}
-        of_ranges = {"ranges": self.ranges()}
+        of_ranges = {"ranges": self.ranges(nsid=nsid)}
         kinds: list[Callable[[], bytes]] = [
             lambda: hints.set_(
                 rng.randrange(1, 5),
-                self.ranges(),
-                nsid=self.nsid,
+                self.ranges(nsid=nsid),
+                nsid=nsid,
                 op=rng.choice((hints.DEFINE, hints.EXTEND)),
                 flags=rng.randrange(2),
                 ttl_ms=rng.choice((0, 1, 50, 10_000)),
             ),
             lambda: hints.intent(
                 rng.randrange(1, 50),
-                nsid=self.nsid,
+                nsid=nsid,
                 deadline_us=self.deadline_us(),
                 session=rng.randrange(3),
                 priority=rng.randrange(4),
@@ -105,19 +113,19 @@ class Noise:
                 **rng.choice((of_set, of_ranges)),
             ),
             lambda: hints.signature(
-                rng.randrange(self.blocks), 8, rng.randbytes(rng.choice((8, 16))), nsid=self.nsid
+                rng.randrange(self.blocks), 8, rng.randbytes(rng.choice((8, 16))), nsid=nsid
             ),
         ]
         if self.mode != "on":
             kinds += [
                 lambda: hints.retain(
-                    nsid=self.nsid,
+                    nsid=nsid,
                     duration_ms=rng.choice((0, 5, 0xFFFFFFFF)),
                     **rng.choice((of_set, of_ranges)),
                 ),
                 lambda: hints.cancel(rng.randrange(1, 5), rng.randrange(50)),
-                lambda: hints.set_(rng.randrange(1, 5), op=hints.DROP, nsid=self.nsid),
-                lambda: hints.residency(nsid=self.nsid, **rng.choice((of_set, of_ranges))),
+                lambda: hints.set_(rng.randrange(1, 5), op=hints.DROP, nsid=nsid),
+                lambda: hints.residency(nsid=nsid, **rng.choice((of_set, of_ranges))),
                 lambda: hints.outcome(rng.randrange(1, 50)),
             ]
         return rng.choice(kinds)()
