@@ -185,8 +185,9 @@ struct ps_hints_progress {
   uint8_t dropped_reason;
 };
 
-/* As ps_hints_submit, but at most so many records of it; the whole batch is looked at first. False:
- * call again, with the same batch. Its answer is there when all of it was taken. */
+/* As ps_hints_submit, but at most so many records of it (UINT32_MAX: all of them); the whole
+ * batch is looked at first. False: call again, with the same batch. Its answer is there when all of
+ * it was taken. */
 bool ps_hints_submit_some(struct ps_hints *hints, uint64_t now_ns,
                           const struct ps_hints_scope *scope, uint32_t mailbox,
                           const uint8_t *bytes, uint32_t size, uint32_t records,

@@ -116,7 +116,7 @@ class Ring:
 # ---- reads beside a flood ----
 
 
-def beside(server: Server, case: Case, rounds: int, seconds: int, rate: int) -> Runs:
+def beside(server: Server, case: Case, rounds: int, seconds: float, rate: int) -> Runs:
     """Reads without hints, and with, by each carrier."""
     paced: Options = {"rate": rate} if rate else NO_OPTIONS
     flood = {"flood": "mix", "flood_rate": RECORDS_PER_S, **SPEAKING_OF, **paced}
@@ -155,7 +155,7 @@ def beside_rows(what: str, results: Runs) -> Rows:
 # ---- hints alone ----
 
 
-def alone(server: Server, ring: Ring, rounds: int, seconds: int) -> tuple[Rows, dict[str, Runs]]:
+def alone(server: Server, ring: Ring, rounds: int, seconds: float) -> tuple[Rows, dict[str, Runs]]:
     """Every kind of record as fast as it is taken: CPU time a record, with its commands."""
     rows: Rows = []
     results = {}
@@ -204,7 +204,7 @@ def remember(folder: Path, mix: str) -> tuple[list[str], Run]:
 # ---- all of it ----
 
 
-def measure_reads(server: Server, rounds: int, seconds: int) -> dict[str, Runs]:
+def measure_reads(server: Server, rounds: int, seconds: float) -> dict[str, Runs]:
     """Reads beside a flood: closed loop, then paced at half of what that reached."""
     closed = beside(server, READS, rounds, seconds, 0)
     rate = int(median_of(closed["no hints"], "iops") / 2)
@@ -216,7 +216,7 @@ def measure_reads(server: Server, rounds: int, seconds: int) -> dict[str, Runs]:
     return {"closed": closed, "paced": paced}
 
 
-def measure_records(server: Server, ring: Ring, rounds: int, seconds: int) -> dict[str, Runs]:
+def measure_records(server: Server, ring: Ring, rounds: int, seconds: float) -> dict[str, Runs]:
     """Hints alone."""
     rows, results = alone(server, ring, rounds, seconds)
     print(lay_out([["hints alone", "carrier", "records/s", "CPU us/record", "dropped"], *rows]))
@@ -234,7 +234,7 @@ def measure_memory(folder: Path) -> dict[str, Run]:
     return results
 
 
-def measure(parts: Sequence[str], rounds: int, seconds: int) -> dict[str, object]:
+def measure(parts: Sequence[str], rounds: int, seconds: float) -> dict[str, object]:
     """Run the parts and print; returns every run."""
     results: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name:

@@ -142,7 +142,7 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 def load_command(
-    server: Server, case: Case, seconds: int, options: Options, span: int = SPAN_BYTES
+    server: Server, case: Case, seconds: float, options: Options, span: int = SPAN_BYTES
 ) -> list[str]:
     """Return the command line of the generator (csrc/bench/load.c)."""
     load_of = (case.operation, case.size_bytes, case.depth, case.connections)
@@ -156,7 +156,7 @@ def load_command(
 def load(
     server: Server,
     case: Case,
-    seconds: int,
+    seconds: float,
     options: Options = NO_OPTIONS,
     span: int = SPAN_BYTES,
 ) -> Run:
@@ -247,7 +247,7 @@ def lay_out(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def regime(rounds: int, seconds: int, **more: object) -> dict[str, object]:
+def regime(rounds: int, seconds: float, **more: object) -> dict[str, object]:
     """Return what the figures hold for."""
     return {
         "machine": platform.platform(),

@@ -40,6 +40,9 @@ COLD_PERCENT = 2
 WORKING_SET_BYTES = 64 << 20
 HOSTILE_NQN = "nqn.2026-11.io.prestage:hostile"
 BUDGET_PER_S = 200_000
+SPENDING_S = 1.2
+"""A flood of this length spends what its host's budget has saved, which is one second's."""
+BATCHES = Case("none", 4096, 1)
 READS = Case("read", 4096, 128)
 FLOOD: Options = {
     "flood": "hostile",
@@ -90,8 +93,10 @@ def ask(server: Server, method: str) -> Any:
     return json.loads(answer)["result"]
 
 
-def reads(server: Server, seconds: int, cold_percent: int, flood: Options) -> Run:
+def reads(server: Server, seconds: float, cold_percent: int, flood: Options) -> Run:
     """B's reads, and how many of their extents the tier had."""
+    if flood:
+        load(server, BATCHES, SPENDING_S, flood)
     options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
     before = ask(server, "prestage_get_stats")["tier"]
     run = load(server, READS, seconds, options, WORKING_SET_BYTES)
@@ -100,7 +105,7 @@ def reads(server: Server, seconds: int, cold_percent: int, flood: Options) -> Ru
     return run | {"hit_rate": hits / (hits + misses)}
 
 
-def measure(rounds: int, seconds: int) -> dict[str, object]:
+def measure(rounds: int, seconds: float) -> dict[str, object]:
     """Run and print; returns every run."""
     results: dict[str, object] = {}
     heads = ["B reads", "A's flood", "records/s", "hit rate", "p50 us", "p99 us"]

@@ -131,7 +131,7 @@ static uint64_t keep_time(struct load *load, uint64_t now_ns) {
 
 /* Without a rate all commands start now, and each again when it has ended. */
 static void start_all(struct load *load, uint64_t now_ns) {
-  load->until_ns = now_ns + load->options.seconds * 1000000000;
+  load->until_ns = now_ns + load->options.duration_ns;
   load->due_ns = now_ns;
   for (uint32_t i = 0; i < load->options.connections; i++) {
     struct queue *queue = &load->queues[i];

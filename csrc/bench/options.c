@@ -17,6 +17,16 @@ static uint64_t number(const char *name, const char *text, uint64_t least, uint6
   return value;
 }
 
+static uint64_t duration_ns(const char *text) {
+  char *end;
+  double seconds = strtod(text, &end);
+  if (*text == '\0' || *end != '\0' || !(seconds >= 0.01 && seconds <= 3600)) {
+    fprintf(stderr, "load: SECONDS is '%s', expected 0.01 to 3600\n", text);
+    exit(2);
+  }
+  return (uint64_t)(seconds * 1e9);
+}
+
 static int one_of(const char *name, const char *text, const char *const *words, int count) {
   for (int i = 0; i < count; i++)
     if (strcmp(text, words[i]) == 0) return i;
@@ -109,7 +119,7 @@ void read_options(struct options *options, int count, char **arguments) {
   options->size = (uint32_t)number("SIZE", arguments[5], 512, PAYLOAD);
   options->depth = (uint32_t)number("DEPTH", arguments[6], 1, DEPTH_MOST);
   options->connections = (uint32_t)number("CONNECTIONS", arguments[7], 1, QUEUES_MOST);
-  options->seconds = number("SECONDS", arguments[8], 1, 3600);
+  options->duration_ns = duration_ns(arguments[8]);
   options->span = number("SPAN", arguments[9], 4096, UINT64_MAX / 2);
   options->flood = (struct flood_config){.depth = 4, .ids = 65536, .nsid = 1};
   for (int i = 1 + PLACES; i < count; i++) set_option(options, arguments[i]);

@@ -87,22 +87,27 @@ static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailb
   page->result = *result;
 }
 
-/* Some records more; false when there are others left. */
+/* Some records more, fewer when they look at much; false when there are others left. */
 static bool take_some(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                       const uint8_t *bytes, uint32_t records, struct ps_hints_progress *progress) {
   struct pax_batch header;
   memcpy(&header, bytes, sizeof header);
+  struct tenant *tenant = hints_tenant(hints, scope->tenant);
+  bool is_whole = records == UINT32_MAX;
+  uint64_t enough = tenant->extents_looked + PART_EXTENTS;
   uint32_t left = header.record_count - progress->number;
-  uint32_t count = records < left ? records : left;
-  hints_prefetch(hints, scope, bytes + progress->at, count);
-  for (uint32_t i = 0; i < count; i++) {
+  uint32_t most = records < left ? records : left;
+  uint32_t count = 0;
+  hints_prefetch(hints, scope, bytes + progress->at, most);
+  while (count < most && (is_whole || tenant->extents_looked < enough)) {
     struct pax_record record;
     memcpy(&record, bytes + progress->at, sizeof record);
     apply_one(hints, now_ns, scope, bytes + progress->at, progress);
     progress->at += record.size;
     progress->number++;
+    count++;
   }
-  hints_count_records(hints_tenant(hints, scope->tenant), now_ns, count);
+  hints_count_records(tenant, now_ns, count);
   hints->stats.records += count;
   return progress->number == header.record_count;
 }

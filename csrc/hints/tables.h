@@ -40,6 +40,8 @@ enum {
   FOLLOW_JOBS = 1024,     /* speculative jobs */
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
+  KEEP_EXTENTS = 64,      /* looked at together before each is kept, a power of two */
+  PART_EXTENTS = 256,     /* looked up in one part of a batch, and what its last record needs */
   EXTENTS_PER_TOKEN = 16, /* extents that may be looked up for the price of one record */
   RANGES_PER_TOKEN = 16,  /* ranges that a record brings for the price of one more */
   MAPS = 32
@@ -221,8 +223,10 @@ struct tenant {
   uint64_t second;                       /* the latest one that had records */
   uint32_t second_records, last_records; /* in it, and in the one before */
   uint32_t extents_owed;
-  uint32_t ordered[LEVELS]; /* nodes of ordered sets by level */
-  uint32_t ordered_levels;  /* a bit for each level that has some */
+  uint64_t extents_looked;   /* looked up for it so far */
+  uint64_t no_room_until_ns; /* one of its intents found no room a moment ago */
+  uint32_t ordered[LEVELS];  /* nodes of ordered sets by level */
+  uint32_t ordered_levels;   /* a bit for each level that has some */
   uint64_t implicit_first, implicit_next;
   uint64_t batches, refused, records, unknown, dropped[8], read_hints, dataset_sets;
   uint64_t event_count, events_lost;

@@ -73,17 +73,34 @@ uint8_t hints_target_open(struct ps_hints *hints, uint64_t now_ns,
   return PAX_REASON_NONE;
 }
 
+/* Extent by extent, for each is kept or not. */
+static void keep_piece(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                       uint64_t end, uint16_t tenant, uint64_t until_ns) {
+  uint64_t slot = hints->config.slot_size;
+  while (offset < end) {
+    uint64_t next = hints_min(end, (offset & ~(slot - 1)) + slot);
+    ps_tier_keep(hints->tier, now_ns, volume, offset, (uint32_t)(next - offset), tenant, 0,
+                 until_ns);
+    offset = next;
+  }
+}
+
+/* Most of what is spoken of is not in the tier as a rule, which is seen for many extents at once.
+ */
 static void keep(struct ps_hints *hints, uint64_t now_ns, struct target *target, uint16_t tenant,
                  uint64_t until_ns) {
+  uint32_t volume = target->space.volume;
+  uint64_t piece = (uint64_t)hints->config.slot_size * KEEP_EXTENTS;
   uint64_t offset;
   uint64_t bytes;
-  uint64_t slot = hints->config.slot_size;
   while (hints_target_next(hints, target, &offset, &bytes)) {
     uint64_t end = offset + bytes;
     while (offset < end) {
-      uint64_t next = hints_min(end, (offset & ~(slot - 1)) + slot);
-      ps_tier_keep(hints->tier, now_ns, target->space.volume, offset, (uint32_t)(next - offset),
-                   tenant, 0, until_ns);
+      uint64_t next = hints_min(end, (offset & ~(piece - 1)) + piece);
+      uint64_t warm = 0;
+      uint64_t coming = 0;
+      ps_tier_residency(hints->tier, volume, offset, next - offset, &warm, &coming);
+      if (warm > 0) keep_piece(hints, now_ns, volume, offset, next, tenant, until_ns);
       offset = next;
     }
   }

@@ -41,6 +41,7 @@ bool hints_take_extents(const struct ps_hints *hints, struct tenant *tenant, uin
   if (records > UINT32_MAX) return false;
   if (records > 0 && !hints_take_records(hints, tenant, now_ns, (uint32_t)records)) return false;
   tenant->extents_owed = (uint32_t)(owed % EXTENTS_PER_TOKEN);
+  tenant->extents_looked += extents;
   return true;
 }
 

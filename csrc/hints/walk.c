@@ -18,10 +18,37 @@ static void drop(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_
   hints_end_intent(hints, now_ns, index, PAX_STATE_DROPPED, reason);
 }
 
+/* When to try again: at a moment that those share who wait for the like, for a wake-up costs more
+ * than what most of them find. */
+static uint64_t next_retry_ns(struct intent *intent, uint64_t now_ns) {
+  intent->retry_ns = intent->retry_ns == 0 ? RETRY_FIRST_NS : intent->retry_ns * 2;
+  if (intent->retry_ns > RETRY_MOST_NS) intent->retry_ns = RETRY_MOST_NS;
+  uint64_t retry_at_ns = now_ns + intent->retry_ns;
+  return retry_at_ns + RETRY_FIRST_NS - retry_at_ns % RETRY_FIRST_NS;
+}
+
+/* No room, or not now: its job comes back later. */
+static void wait_for_room(struct ps_hints *hints, uint64_t now_ns, uint32_t index,
+                          bool lacks_room) {
+  struct intent *intent = hints_intent(hints, index);
+  assert(!intent->has_job);
+  intent->phase = PHASE_WAITING;
+  intent->lacks_room = lacks_room;
+  uint64_t retry_at_ns = next_retry_ns(intent, now_ns);
+  /* At its deadline the lack of room ends it, unless it is over already. */
+  uint64_t limit_ns = lacks_room ? intent->deadline_ns : deadline_wake(intent);
+  hints_wake_at(hints, index, hints_min(retry_at_ns, limit_ns));
+}
+
+/* Where one intent of a tenant has just found no room, thousands of others need not try. */
 void hints_queue_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state == PAX_STATE_PENDING && !intent->has_job);
   assert(intent->walked_bytes < intent->admitted_bytes);
+  if (now_ns < hints_tenant(hints, intent->tenant)->no_room_until_ns) {
+    wait_for_room(hints, now_ns, index, true);
+    return;
+  }
   intent->phase = PHASE_QUEUED;
   intent->job.deadline_ns = intent->deadline_ns;
   intent->job.bytes = intent->admitted_bytes - intent->walked_bytes;
@@ -33,22 +60,11 @@ void hints_queue_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index)
   hints_wake_at(hints, index, deadline_wake(intent));
 }
 
-static uint64_t next_retry_ns(struct intent *intent) {
-  intent->retry_ns = intent->retry_ns == 0 ? RETRY_FIRST_NS : intent->retry_ns * 2;
-  if (intent->retry_ns > RETRY_MOST_NS) intent->retry_ns = RETRY_MOST_NS;
-  return intent->retry_ns;
-}
-
-/* No room, or not now: the job comes back later. */
 static void pause_walk(struct ps_hints *hints, uint64_t now_ns, uint32_t index, bool lacks_room) {
   struct intent *intent = hints_intent(hints, index);
   remove_job(hints, intent);
-  intent->phase = PHASE_WAITING;
-  intent->lacks_room = lacks_room;
-  uint64_t retry_at_ns = now_ns + next_retry_ns(intent);
-  /* At its deadline the lack of room ends it, unless it is over already. */
-  uint64_t limit_ns = lacks_room ? intent->deadline_ns : deadline_wake(intent);
-  hints_wake_at(hints, index, hints_min(retry_at_ns, limit_ns));
+  if (lacks_room) hints_tenant(hints, intent->tenant)->no_room_until_ns = now_ns + RETRY_FIRST_NS;
+  wait_for_room(hints, now_ns, index, lacks_room);
 }
 
 /* All that was admitted was found to be warm. */
@@ -107,7 +123,7 @@ static void settle(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   } else if (found == FOUND_COLD) {
     walk_again(hints, now_ns, index);
   } else if (found == FOUND_COMING) {
-    uint64_t look_ns = now_ns + next_retry_ns(intent);
+    uint64_t look_ns = next_retry_ns(intent, now_ns);
     hints_wake_at(hints, index, hints_min(look_ns, deadline_wake(intent)));
   } else {
     hints_wake_at(hints, index, now_ns + 1);

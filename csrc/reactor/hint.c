@@ -61,11 +61,14 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
 
 /* ---- batches and queries ---- */
 
-/* Take a batch, some records in each turn: false when it goes on. */
+/* Take a batch, some records in each turn, and one turn in each pass for all batches together, so
+ * that however many hints come, reads between them wait for few: false when it goes on. */
 bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *bytes,
                      uint32_t size) {
-  const struct reactor *reactor = command->connection->reactor;
+  struct reactor *reactor = command->connection->reactor;
   const struct ps_hints_scope scope = hint_scope(command->connection);
+  if (reactor->took_hints) return false;
+  reactor->took_hints = true;
   return ps_hints_submit_some(reactor->core->hints, reactor->now_ns, &scope, mailbox, bytes, size,
                               RECORDS_PER_TURN, &command->progress);
 }

@@ -247,6 +247,7 @@ struct reactor {
   struct media_op *_Atomic ended; /* media operations that ended, from any thread */
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
   bool must_wake_control;         /* a notice was posted */
+  bool took_hints;                /* in this pass, some records of a batch */
   struct ps_core_stats stats;
   struct iovec iov[SEND_IOVECS];
 };

@@ -159,6 +159,7 @@ static void retry_starved(struct reactor *reactor) {
 }
 
 static void pass(struct reactor *reactor) {
+  reactor->took_hints = false;
   mailbox_drain(reactor);
   retry_starved(reactor);
   serve_connections(reactor);
