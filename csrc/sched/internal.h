@@ -52,6 +52,17 @@ struct regression {
   double mean_x, mean_y, var_x, var_y, cov_xy;
 };
 
+/* What the medium moves while operations queue in it: looked at in windows of some operations. */
+struct throughput {
+  uint64_t ended_ns; /* when something ended and left others under way; 0: it did not */
+  uint64_t bytes, time_ns;
+  double elapsed_ns, alone_ns; /* sums: of what reads took, and would have, alone */
+  uint32_t count;              /* operations */
+  double least, most;          /* bytes per second, of windows in a row that say the same */
+  uint32_t windows;
+  bool is_more; /* than the estimate: what these windows say; else they say less */
+};
+
 struct meter {
   double bandwidth;  /* bytes per second */
   double latency_ns; /* of a read, without waiting and transfer: the mean ... */
@@ -60,6 +71,8 @@ struct meter {
   /* The medium's transfers, one after the other, as far as they can be foretold. */
   uint64_t free_ns; /* when the last one is expected to end */
   uint64_t started_bytes;
+  uint64_t moved_bytes; /* of these: up to the last one that has ended */
+  uint64_t stepped_ns;  /* when the bandwidth was last found far off */
   /* Since the last look at what reads say. */
   uint32_t samples;
   double excess_ns;                 /* sum of their times, without their own transfers */
@@ -71,6 +84,7 @@ struct meter {
   struct regression first;
   /* Of the time of a read on its bytes: those that were alone. The count fades with time. */
   struct regression sizes;
+  struct throughput throughput;
   double window;
   double most_window;
   double late_ns; /* how late the caller comes to start what waited for a time */

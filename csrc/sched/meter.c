@@ -12,6 +12,9 @@
  *  - the first ones tell sooner how far off the bandwidth is at the start, as the slope of the
  *    regression of their times on the expected transfers. (Later, when it is nearly right, that
  *    slope is too small, for what is expected has errors of its own.)
+ * A bandwidth that is far off makes all that is expected wrong, and the loop then cannot hold. So
+ * what ends while operations queue, in how much time, is looked at beside it (and what single reads
+ * of different sizes take), and the estimate is set to that when it is far from it.
  * So all of it is known at any load, and not only when the medium has all it can do.
  */
 #include <math.h>
@@ -49,6 +52,15 @@
 #define SIZES_VARIED 4096.0 /* bytes: the deviation of their sizes */
 #define SIZES_ERRORS 3.0
 #define LEAST_VARIED 0.05 /* the deviation of transfers, of reads' times, from which it counts */
+
+#define WINDOW_COUNT 8 /* operations that a window of the throughput has, at least */
+#define WINDOW_NS (5 * MS_NS)
+#define WINDOWS 3     /* in a row that say the same */
+#define QUEUED 2.5    /* times of single operations, from which on they wait for the path */
+#define STEP_LESS 1.5 /* times that the bandwidth is off, from which on they count */
+#define STEP_MORE 1.25
+#define OUTRUN 1.1      /* times that single reads are quicker than their transfers should be */
+#define OUTRUN_STEP 2.0 /* of what they show: some of their time is latency */
 
 #define START_WINDOW 32.0
 #define LEAST_WINDOW 4.0
@@ -162,13 +174,84 @@ static void find_bandwidth(struct meter *meter) {
   first->cov_xy *= factor;
 }
 
-/* What single reads take for their bytes, the medium can do at least. */
-static void raise_bandwidth(struct meter *meter) {
+/* Sets a bandwidth that was far off. What was expected by the old one says nothing any more; nor do
+ * single reads that were quicker than is possible now. */
+static void step_bandwidth(struct meter *meter, uint64_t now_ns, double bandwidth) {
+  meter->bandwidth = between(bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH);
+  double transfer_ns = meter_transfer_ns(meter, (uint64_t)meter->sizes.mean_x);
+  if (transfer_ns + LEAST_LATENCY_NS < meter->sizes.mean_y)
+    meter->latency_ns = meter->sizes.mean_y - transfer_ns;
+  else
+    meter->sizes = (struct regression){.count = 0};
+  meter->first.count = FIRST_READS;
+  meter->drift_ns = 0;
+  meter->looked_ns = now_ns;
+  meter->looked_bytes = meter->started_bytes;
+  meter->throughput.windows = 0;
+  meter->free_ns =
+      now_ns + (uint64_t)meter_transfer_ns(meter, meter->started_bytes - meter->moved_bytes);
+  meter->stepped_ns = now_ns;
+}
+
+/* Single reads take less than their transfers alone should. */
+static bool is_outrun(const struct meter *meter) {
   const struct regression *sizes = &meter->sizes;
+  return sizes->count >= SIZES_LEAST &&
+         meter_transfer_ns(meter, (uint64_t)sizes->mean_x) > OUTRUN * sizes->mean_y;
+}
+
+/* What single reads take for their bytes, the medium can do at least; and not much more. */
+static void bound_bandwidth(struct meter *meter, uint64_t now_ns) {
+  const struct regression *sizes = &meter->sizes;
+  if (is_outrun(meter))
+    step_bandwidth(meter, now_ns, OUTRUN_STEP * 1e9 * sizes->mean_x / sizes->mean_y);
   if (sizes->count < SIZES_LEAST || sizes->var_x < SIZES_VARIED * SIZES_VARIED) return;
-  double most_ns = slope_of(sizes) + SIZES_ERRORS * error_of(sizes, SIZES_MEMORY);
-  if (most_ns <= 0) return;
-  meter->bandwidth = fmax(meter->bandwidth, fmin(1e9 / most_ns, MOST_BANDWIDTH));
+  double slope = slope_of(sizes);
+  double error = SIZES_ERRORS * error_of(sizes, SIZES_MEMORY);
+  if (slope + error > 0)
+    meter->bandwidth = fmax(meter->bandwidth, fmin(1e9 / (slope + error), MOST_BANDWIDTH));
+  if (slope - error > STEP_LESS * meter_transfer_ns(meter, 1))
+    step_bandwidth(meter, now_ns, 1e9 / (slope - error / SIZES_ERRORS));
+}
+
+/* A window of the throughput is full: what it moved, operations that queued say, is all that the
+ * medium can do; and in any case it can do that. Windows in a row that say the same count, the one
+ * that says it least. */
+static void close_window(struct meter *meter, uint64_t now_ns) {
+  struct throughput *seen = &meter->throughput;
+  double rate = (double)seen->bytes * 1e9 / (double)seen->time_ns;
+  bool is_queued = seen->elapsed_ns > QUEUED * seen->alone_ns && meter->sizes.count > 0;
+  bool is_more = rate > STEP_MORE * meter->bandwidth;
+  bool is_less = is_queued && rate * STEP_LESS < meter->bandwidth;
+  if ((!is_more && !is_less) || is_more != seen->is_more) seen->windows = 0;
+  seen->is_more = is_more;
+  if (is_more || is_less) {
+    seen->least = seen->windows == 0 ? rate : fmin(seen->least, rate);
+    seen->most = seen->windows == 0 ? rate : fmax(seen->most, rate);
+    seen->windows++;
+  }
+  seen->bytes = seen->time_ns = 0;
+  seen->elapsed_ns = seen->alone_ns = 0;
+  seen->count = 0;
+  if (seen->windows == WINDOWS) step_bandwidth(meter, now_ns, is_more ? seen->least : seen->most);
+}
+
+/* An operation has ended. From one end to the next, while something is under way, the path has
+ * moved it. Whether the path is what holds them only reads tell: the rest has its own latency. */
+static void note_throughput(struct meter *meter, uint64_t now_ns, const struct ps_sched_item *item,
+                            uint32_t bytes, uint32_t left_in_flight) {
+  struct throughput *seen = &meter->throughput;
+  uint64_t last_ns = seen->ended_ns;
+  seen->ended_ns = left_in_flight > 0 && bytes > 0 ? now_ns : 0;
+  if (last_ns == 0 || bytes == 0) return;
+  seen->bytes += bytes;
+  seen->time_ns += now_ns - last_ns;
+  if (item->sched_class != PS_SCHED_WRITE) {
+    seen->elapsed_ns += (double)(now_ns - item->started_ns);
+    seen->alone_ns += meter->latency_ns + meter_transfer_ns(meter, bytes);
+  }
+  seen->count++;
+  if (seen->count >= WINDOW_COUNT && seen->time_ns >= WINDOW_NS) close_window(meter, now_ns);
 }
 
 /* Fewer operations under way when reads wait in the medium; more when it was the window that held
@@ -227,7 +310,7 @@ static void track(struct meter *meter, uint64_t now_ns, const struct ps_sched_it
 /* A number of reads has ended: what they say together. */
 static void look(struct meter *meter, uint64_t now_ns) {
   find_bandwidth(meter);
-  raise_bandwidth(meter);
+  bound_bandwidth(meter, now_ns);
   follow_drift(meter, now_ns);
   correct_latency(meter);
   correct_window(meter);
@@ -243,7 +326,11 @@ void meter_end(struct meter *meter, uint64_t now_ns, const struct ps_sched_item 
   uint64_t rest = (uint64_t)meter_transfer_ns(meter, meter->started_bytes - item->transfer_end);
   rest = left_in_flight > 0 ? rest + (uint64_t)meter->latency_ns : 0;
   if (meter->free_ns > now_ns + rest) meter->free_ns = now_ns + rest;
+  if (item->transfer_end > meter->moved_bytes) meter->moved_bytes = item->transfer_end;
+  note_throughput(meter, now_ns, item, bytes, left_in_flight);
   if (item->sched_class == PS_SCHED_WRITE || bytes == 0) return;
+  /* What was expected of it before the last step says nothing. */
+  if (item->started_ns <= meter->stepped_ns) return;
   double expected_ns = (double)item->transfer_ns + meter->latency_ns;
   double off_ns = (double)(now_ns - item->started_ns) - expected_ns;
   /* One that is held up by something else does not say much. */

@@ -12,7 +12,10 @@ from sched_support import (
     MS,
     NEVER,
     SECOND,
+    SYNC,
     US,
+    WRITE,
+    WRITES,
     Medium,
     Scheduler,
     trained,
@@ -86,6 +89,83 @@ def test_a_stall_is_got_over() -> None:
     medium.run()
     assert 0.7 * before < sched.stats().bandwidth < 1.4 * before
     assert sched.now - begin < 1.5 * 512 * EXTENT / 2
+
+
+# ---- a bandwidth that is far from what was assumed ----
+
+
+def work_on_jobs(sched: Scheduler, medium: Medium, for_ns: int, seed: int) -> list[float]:
+    """Jobs one after the other and nothing else; how far each forecast was off, as a share."""
+    generator = random.Random(seed)
+    until_ns = sched.now + for_ns
+    errors = []
+    while sched.now < until_ns:
+        begin = sched.now
+        size = generator.randint(4, 64) * EXTENT
+        ready_ns, _ = sched.forecast(size, begin + 10 * SECOND)
+        sched.job(size, begin + 10 * SECOND)
+        medium.run()
+        errors.append(abs(ready_ns - sched.now) / (sched.now - begin))
+        sched.kept.clear()
+        sched.now += int(generator.expovariate(4) * size * 1e9 / medium.bandwidth)
+    return errors
+
+
+def are_right(errors: list[float]) -> bool:
+    """Nine of ten forecasts were within a quarter."""
+    return sum(error <= 0.25 for error in errors) >= 0.9 * len(errors) > 0
+
+
+@pytest.mark.parametrize("bandwidth", [40e6, 120e6, 500e6, 2e9, 6e9])
+@pytest.mark.parametrize("latency_us", [80, 400])
+def test_bandwidth_is_found_from_jobs_only(bandwidth: float, latency_us: int) -> None:
+    sched = Scheduler(window=64)
+    medium = Medium(sched, bandwidth, latency_us * US)
+    work_on_jobs(sched, medium, 2 * SECOND, seed=7)
+    assert 0.75 * bandwidth < sched.stats().bandwidth < 1.25 * bandwidth
+    assert are_right(work_on_jobs(sched, medium, SECOND, seed=8))
+
+
+@pytest.mark.parametrize("bandwidth", [10e6, 40e6, 120e6, 500e6, 2e9, 6e9])
+@pytest.mark.parametrize("latency_us", [80, 400])
+def test_bandwidth_is_found_from_single_reads_of_many_sizes(
+    bandwidth: float, latency_us: int
+) -> None:
+    generator = random.Random(9)
+    sched = Scheduler(window=64)
+    medium = Medium(sched, bandwidth, latency_us * US)
+    until_ns = sched.now + 2 * SECOND
+    while sched.now < until_ns:
+        sched.push(DEMAND, length=4096 << generator.randrange(6))
+        medium.run()
+        sched.kept.clear()
+        sched.now += int(generator.expovariate(1) * MS)
+    assert 0.75 * bandwidth < sched.stats().bandwidth < 1.25 * bandwidth
+
+
+@pytest.mark.parametrize("bandwidth", [500e6, 2e9])
+def test_a_medium_that_slows_down_and_recovers_is_followed(bandwidth: float) -> None:
+    sched = Scheduler(window=64)
+    medium = Medium(sched, bandwidth)
+    for part in (1, 0.25, 1):
+        medium.bandwidth = part * bandwidth
+        work_on_jobs(sched, medium, 2 * SECOND, seed=10)
+        found = sched.stats().bandwidth
+        assert 0.75 * medium.bandwidth < found < 1.25 * medium.bandwidth
+        assert are_right(work_on_jobs(sched, medium, SECOND, seed=11))
+
+
+def test_writes_and_syncs_that_take_long_do_not_make_the_medium_slow() -> None:
+    sched, medium = trained()
+    before = sched.stats().bandwidth
+    medium.latency_ns = 5 * MS
+    for _ in range(200):
+        for op, length in ((WRITE, 4096), (SYNC, 0)):
+            sched.push(WRITES, op=op, length=length, offset=0)
+        sched.now += 100 * US
+        medium.run(until_ns=sched.now + 1)
+    medium.run()
+    assert sched.stats().bandwidth == before
 
 
 # ---- forecasts ----
