@@ -208,6 +208,7 @@ static void let_go(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   bool is_pending = intent->state == PAX_STATE_PENDING;
   uint64_t cookie = hints_cookie(intent, index) - (is_pending ? 0 : UINT64_C(1) << 32);
   ps_tier_end_keeps(hints->tier, now_ns, cookie);
+  hints_tenant(hints, intent->tenant)->no_room_until_ns = 0; /* there may be some now */
 }
 
 /* Of those that have ended, only these may have something left in the tier. */
