@@ -206,9 +206,3 @@ class Engine:
     def is_terminated(self) -> bool:
         """Whether the connection is over: what is queued may be sent, then it is closed."""
         return lib.ps_engine_is_terminated(self._engine)
-
-
-def crc32c(data: Any) -> int:
-    """Return the CRC32C of a buffer, as digests and batches have it."""
-    view = ffi.from_buffer(_BYTES, data)
-    return lib.ps_crc32c(view, len(view))
