@@ -11,33 +11,25 @@ import errno
 import mmap
 import os
 import stat
-import threading
 from pathlib import Path
 
 from prestage.ext import layout
 from prestage.ext.errors import Malformed
 from prestage.ext.names import Carrier
 from prestage.ext.pages import Capability, decode_capability
+from prestage.host_client.device_node import DeviceNode
 from prestage.host_client.errors import HostError, NotSupported
 from prestage.host_client.hint_carrier import Taken
 
 SIZE_BYTES = layout.EXTENSION_PAGES * layout.PAGE_BYTES
 
 
-class ExtensionNodeCarrier:
+class ExtensionNodeCarrier(DeviceNode):
     """Hints by the extension namespace's block device, or a file of its size (for tests)."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
-        self._fd = -1
-        self._lock = threading.Lock()
-        """Holds the descriptor while a thread uses it: a call may outlive who waited for it."""
+        super().__init__(path)
         self._capability: Capability | None = None
-
-    @property
-    def where(self) -> str:
-        """The path of the node."""
-        return str(self._path)
 
     async def open(self) -> None:
         """Open the node and read its status page."""
@@ -51,16 +43,6 @@ class ExtensionNodeCarrier:
             self._capability = decode_capability(page)
         except Malformed:
             self._capability = None
-
-    async def close(self) -> None:
-        """Close the node."""
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        with self._lock:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
 
     async def capability(self) -> Capability | None:
         """Return what the status page has said."""

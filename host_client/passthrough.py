@@ -12,14 +12,13 @@ import errno
 import fcntl
 import os
 import struct
-import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from prestage.ext import layout
 from prestage.ext.names import Carrier, Fault, Query
 from prestage.ext.pages import Capability, find_capability
 from prestage.host_client import nvme
+from prestage.host_client.device_node import DeviceNode
 from prestage.host_client.errors import BatchRefused, HostError, NotSupported, NvmeError
 from prestage.host_client.hint_carrier import NO_MAILBOX, Taken
 from prestage.host_client.status import INVALID_FIELD
@@ -42,22 +41,14 @@ def _ioctl(fd: int, request: int, argument: bytearray) -> int:
     return answer
 
 
-class PassthroughCarrier:
+class PassthroughCarrier(DeviceNode):
     """Hints by passthrough on a device node of a namespace. Raises OSError as the kernel does."""
 
     def __init__(self, path: str | os.PathLike[str], *, ioctl: Ioctl = _ioctl) -> None:
-        self._path = Path(path)
+        super().__init__(path)
         self._ioctl = ioctl
-        self._fd = -1
-        self._lock = threading.Lock()
-        """Holds the descriptor while a thread uses it: a call may outlive who waited for it."""
         self._nsid = 0
         self._capability: Capability | None = None
-
-    @property
-    def where(self) -> str:
-        """The path of the node."""
-        return str(self._path)
 
     async def open(self) -> None:
         """Open the node and identify its controller."""
@@ -84,16 +75,6 @@ class PassthroughCarrier:
                 raise
             expected = "that of a namespace, such as /dev/ng0n1"
             raise HostError("it is no device of NVMe", self.where, expected) from None
-
-    async def close(self) -> None:
-        """Close the node."""
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        with self._lock:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
 
     async def capability(self) -> Capability | None:
         """Return what Identify Controller has said."""
