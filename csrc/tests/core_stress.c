@@ -141,6 +141,7 @@ static void end_in_order(struct control *control) {
   while (control->connections > 0) turn(control);
   control_close_volumes(control);
   while (control_volumes_left(control)) turn(control);
+  while (control_hints_left(control)) turn(control);
   control_check_rest(control);
 }
 

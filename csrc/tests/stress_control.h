@@ -55,6 +55,7 @@ void control_change_extension(struct control *control);
 
 void control_warm_event(struct control *control, uint32_t tenant);
 void control_look_at_hints(struct control *control);
+bool control_hints_left(struct control *control);
 void control_check_hints(struct control *control);
 
 /* Says what is under way, to standard error: for when it hangs. */

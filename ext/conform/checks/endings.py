@@ -105,8 +105,11 @@ async def counters_do_not_go_back(session: Session) -> None:
 @check("5.7.2", Level.MUST, *NEEDS, Carrier.LOG_PAGES)
 async def every_end_makes_an_event(session: Session) -> None:
     """Every intent that ends makes one event."""
-    numbers = await _some_intents(session, FAR_US, 3)
-    await session.first.say(*(Cancel(CancelWhat.INTENT, number) for number in numbers))
+    data = await session.data()
+    cancelled = [session.number() for _ in range(2)]
+    intents = [Intent(each, FAR_US, data.nsid, (await session.cold(),)) for each in cancelled]
+    await session.first.say(*intents, *(Cancel(CancelWhat.INTENT, each) for each in cancelled))
+    numbers = [*await _some_intents(session, SHORT_US, 2), *cancelled]
     states = {number: await _ended(session, number) for number in numbers}
     events = (await session.first.events()).events
     for number, state in states.items():
