@@ -64,8 +64,10 @@ core = builder(
         "scheduler.h",
         "pax.h",
         "hints.h",
+        "orders.h",
+        "replay.h",
         "core.h",
     ],
-    ["engine", "tier", "media", "ring", "sched", "hints", "reactor"],
+    ["engine", "tier", "media", "ring", "sched", "hints", "orders", "replay", "reactor"],
     ["isal", "uring", "pthread", "m"],
 )

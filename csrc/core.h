@@ -18,6 +18,7 @@
 
 #include "hints.h"
 #include "media.h"
+#include "orders.h"
 #include "tier.h"
 
 /* cffi: begin */
@@ -48,6 +49,7 @@ struct ps_core_config {
   uint32_t merge_bytes;          /* as ps_sched_config */
   uint32_t tenant_count;
   uint64_t ring_capacity;       /* facts kept for the model, a power of two; 0: no ring */
+  uint64_t orders_capacity;     /* orders of the model, a power of two; 0: none are taken */
   struct ps_hints_config hints; /* tenant_count, volume_count, slot_size are set by the core */
 };
 
@@ -215,6 +217,18 @@ void ps_core_hint_stats(struct ps_core *core, struct ps_hints_stats *stats);
 /* The ring of facts (a memfd; the core's own, duplicate it to keep it); -1: there is none. */
 int ps_core_ring_fd(struct ps_core *core);
 
+/* ---- the model ---- */
+
+/* Descriptors for the model's process, the core's own; -1: there is none. The memory of orders (a
+ * memfd); an eventfd that the model signals after it wrote orders; an eventfd that becomes readable
+ * when the ring has what its reader waits for (ps_ring_waits). */
+int ps_core_orders_fd(struct ps_core *core);
+int ps_core_orders_wake_fd(struct ps_core *core);
+int ps_core_ring_wake_fd(struct ps_core *core);
+/* The model is gone: see ps_orders_reset. */
+void ps_core_orders_reset(struct ps_core *core);
+void ps_core_orders_stats(struct ps_core *core, struct ps_orders_stats *stats);
+
 /* ---- statistics ---- */
 
 void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats);
@@ -222,8 +236,6 @@ int ps_core_reactor_stats(struct ps_core *core, uint32_t reactor, struct ps_core
 void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats);
 void ps_core_tenant_stats(struct ps_core *core, uint16_t tenant, struct ps_tier_tenant *stats);
 int ps_core_volume_sched(struct ps_core *core, uint32_t volume, struct ps_sched_stats *stats);
-/* As ps_tier_set_values: 8 classes by 32 age bins. */
-void ps_core_set_values(struct ps_core *core, const float *values);
 /* cffi: end */
 
 #endif

@@ -27,17 +27,29 @@ enum ps_fact_kind {
   PS_FACT_INTENT = 7, /* id, session, value = deadline_us, aux = ranges that follow, offset = set */
   PS_FACT_RETAIN = 8, /* offset = set, value = duration_ms, aux = ranges that follow */
   PS_FACT_CANCEL = 9, /* id, aux = enum cancel_what */
-  PS_FACT_OUTCOME = 10, /* id, session, value = ready_us, aux = state */
-  PS_FACT_UNMAPPED = 11 /* the volume is gone */
+  PS_FACT_OUTCOME = 10,  /* id, session, value = ready_us, aux = state */
+  PS_FACT_UNMAPPED = 11, /* the volume is gone */
+  PS_FACT_FETCHED = 12,  /* an order to fetch has ended: id = the order's, offset, length,
+                            aux = enum ps_order_end */
+  PS_FACT_EVICTED = 13   /* offset, length = bytes of the extent; value = ns since its last use,
+                            aux = its class, flags = PS_FACT_UNREAD */
 };
 
 enum ps_fact_flag {
-  PS_FACT_HIT = 1,        /* READ: all of it was in the tier */
-  PS_FACT_READAHEAD = 2,  /* READ: AF = 7 */
-  PS_FACT_ONCE = 4,       /* READ: AF = 6 */
-  PS_FACT_SEQUENTIAL = 8, /* READ: the sequential bit */
-  PS_FACT_DATED = 16,     /* READ: by the dated read opcode; value = deadline_us */
-  PS_FACT_ATTRIBUTES = 32 /* READ: bits 6:0 of its Dataset Management field are not all zero */
+  PS_FACT_HIT = 1,         /* READ: all of it was in the tier */
+  PS_FACT_READAHEAD = 2,   /* READ: AF = 7 */
+  PS_FACT_ONCE = 4,        /* READ: AF = 6 */
+  PS_FACT_SEQUENTIAL = 8,  /* READ: the sequential bit */
+  PS_FACT_DATED = 16,      /* READ: by the dated read opcode; value = deadline_us */
+  PS_FACT_ATTRIBUTES = 32, /* READ: bits 6:0 of its Dataset Management field are not all zero */
+  PS_FACT_UNREAD = 64      /* EVICTED: brought in ahead, and nobody had read it */
+};
+
+/* What the consumer, before it sleeps, says that it wants to be woken for. */
+enum ps_ring_waits {
+  PS_RING_WAITS_NOT = 0,
+  PS_RING_WAITS_HINTS = 1, /* facts of hints: SET to CANCEL, and UNMAPPED */
+  PS_RING_WAITS_ALL = 2    /* any fact */
 };
 
 struct ps_fact {
@@ -65,8 +77,9 @@ struct ps_ring_header {
   uint64_t head; /* facts put in so far; on a cache line of its own */
   uint64_t lost; /* facts that found it full */
   uint64_t pad[6];
-  uint64_t tail; /* facts taken so far; on a cache line of its own */
-  uint64_t pad2[7];
+  uint64_t tail;  /* facts taken so far; on a cache line of its own */
+  uint64_t waits; /* enum ps_ring_waits: set by the consumer, cleared by who wakes it */
+  uint64_t pad2[6];
 };
 
 struct ps_ring;
@@ -80,6 +93,9 @@ bool ps_ring_put(struct ps_ring *ring, const struct ps_fact *fact);
 /* Room for `count` facts together: hints with ranges go in whole or not at all. */
 bool ps_ring_has_room(struct ps_ring *ring, uint32_t count);
 void ps_ring_lose(struct ps_ring *ring, uint32_t count);
+/* Whether the consumer sleeps and wants to hear of what was put in since; clears that it waits. The
+ * caller wakes it then (the ring itself makes no system calls). Cheap: a load when nobody waits. */
+bool ps_ring_must_wake(struct ps_ring *ring);
 /* cffi: end */
 
 #endif

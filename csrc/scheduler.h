@@ -81,6 +81,7 @@ struct ps_sched_job {
   float value;          /* speculation: expected benefit per byte; more goes first */
   uint8_t sched_class;  /* DATED or SPECULATIVE */
   uint8_t priority;
+  uint8_t owner; /* the caller's own: whose job it is */
   uint8_t state; /* the scheduler's own */
   /* The scheduler's own. */
   struct ps_sched_node node;

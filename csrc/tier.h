@@ -24,7 +24,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ps_ring;
+
 /* cffi: begin */
+#define PS_TIER_CLASSES 64
+#define PS_TIER_OWN_CLASSES 8 /* classes below are the tier's own, the others are the model's */
+#define PS_TIER_AGE_BINS 64
+
 struct ps_tier_config {
   uint32_t frame_count;      /* slots of DRAM */
   uint32_t slot_size;        /* bytes, power of two, 16 KiB to 2 MiB */
@@ -34,8 +40,9 @@ struct ps_tier_config {
   uint32_t tenant_count;     /* tenants are 0 to tenant_count - 1 */
   uint64_t unsynced_age_ns;  /* a sync is wanted when written units wait longer than this */
   uint64_t writeback_age_ns; /* dirty units are written at latest after this */
-  uint64_t retry_ns; /* first back-off after a failed write or sync; doubles up to 64 times */
-  uint8_t *frames;   /* frame_count * slot_size bytes, or NULL: no payload */
+  uint64_t retry_ns;    /* first back-off after a failed write or sync; doubles up to 64 times */
+  uint8_t *frames;      /* frame_count * slot_size bytes, or NULL: no payload */
+  struct ps_ring *ring; /* who hears of what is evicted (PS_FACT_EVICTED); NULL: nobody */
 };
 
 enum ps_tier_result {
@@ -73,9 +80,12 @@ struct ps_tier_access {
   uint64_t cookie;        /* hydrate: comes back with its actions, and owns its keep; 0: none */
   uint64_t keep_until_ns; /* hydrate: ps_tier_keep until then, as far as the hint limit goes */
   uint16_t tenant;
-  uint8_t urgency;  /* enum ps_tier_urgency */
-  uint8_t priority; /* 0 urgent to 3 low */
-  bool once;        /* read: do not keep (AF = 6) */
+  uint8_t urgency;     /* enum ps_tier_urgency */
+  uint8_t priority;    /* 0 urgent to 3 low */
+  uint8_t value_class; /* hydrate: the class that the extent gets; 0 or one of the model's */
+  float value;         /* SPECULATIVE hydrate: it evicts only what is worth less than this; 0: only
+                          what is worth no more than a fresh class 0 extent */
+  bool once;           /* read: do not keep (AF = 6) */
   bool is_again; /* read: the same read was here before and did not wait; it is counted already */
 };
 
@@ -272,12 +282,22 @@ int32_t ps_tier_health(const struct ps_tier *tier, uint32_t volume);
  * ps_tier_next_action said false. */
 uint64_t ps_tier_next_time(const struct ps_tier *tier);
 
-/* The value tables: worth of (class, age bin), lower is evicted first. 8 classes by 32 bins of
- * age, bin b holding ages in [2^b, 2^(b+1)) ms (bin 0 from 0 ms). Classes: 0 brought in and not
+/* The value tables: worth of (class, age bin), PS_TIER_CLASSES by PS_TIER_AGE_BINS, lower is
+ * evicted first; of what is worth the same, what was used longest ago. It need not fall with age:
+ * what was just read may be worth less than what was read a minute ago. Ages count from the last
+ * use, or from what ps_tier_classify said. Bin 2k holds ages in [2^k, 1.5 * 2^k) ms, bin 2k + 1
+ * those in [1.5 * 2^k, 2^(k+1)) ms; ages below 1 ms are in bin 0. Classes: 0 brought in and not
  * read yet, 1 read with `once` only, 2 read, 3 read again, 4 written, 5 kept by a hint (evicted
- * only when nothing else can be; becomes what it was before when its time is over); what was read
- * with `once` counts as of the oldest bin. Default: LRU for every class. Copied. */
+ * only when nothing else can be; becomes what it was before when its time is over), 6 and 7 unused;
+ * the others mean what the model wants them to mean. What was read with `once` counts as of the
+ * oldest bin. Default: LRU for every class. NaN counts as 0. Copied. */
 void ps_tier_set_values(struct ps_tier *tier, const float *values);
+/* The extents of the range (of any length) that are resident are of this class of the model's from
+ * now on, and were last used `age_ns` ago. Any later access makes one the tier's own again, except
+ * the first read of what was hydrated with a class. Returns how many there were. Costs a look-up an
+ * extent; at most 4096 extents are looked at. */
+uint32_t ps_tier_classify(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                          uint64_t length, uint32_t value_class, uint64_t age_ns);
 
 /* Residency of a range, in bytes: valid, and being filled. Costs a look-up per extent. */
 void ps_tier_residency(const struct ps_tier *tier, uint32_t volume, uint64_t offset,
