@@ -25,6 +25,7 @@ class Need(Enum):
 
     NO_PAX = "a controller without PAX"
     BATCHES = "a carrier of batches"
+    RECORDS = "budgets that records fit in"
 
 
 class Failed(Exception):

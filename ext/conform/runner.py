@@ -123,6 +123,8 @@ def _look_at_needs(session: Session, check: Check) -> None:
         raise Skipped(f"no carrier {missing!r}")
     if Need.BATCHES in check.needs and not capability.carriers & BATCHES:
         raise Skipped("no carrier of batches")
+    if session.scarce and (check.records or Need.RECORDS in check.needs):
+        raise Skipped(session.scarce)
     for kind in check.records:
         types = capability.query_types if kind >= 0x100 else capability.record_types
         if not types >> (kind & 0xFF) & 1:

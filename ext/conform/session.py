@@ -21,6 +21,16 @@ MakeHost = Callable[[Tenant], Awaitable[Host]]
 POLL_S: Final = 0.01
 PLENTY_A_SECOND: Final = 20_000
 """Records; with a budget below, checks wait for a second to pass."""
+LEAST: Final = {
+    "sets": 2,
+    "set_ranges": 16,
+    "signatures": 2,
+    "intents": 2,
+    "intent_bytes": 4 << 20,
+    "tier_bytes": 1 << 20,
+    "records_per_s": 200,
+}
+"""Budgets of a tenant below which checks of records are skipped: they would say nothing."""
 SEARCHES: Final = 8
 """How often ranges are looked for that are cold, this many at once:"""
 CANDIDATES: Final = 32
@@ -48,6 +58,7 @@ class Session:
         self._data: DataNamespace | None = None
         self.capability: Capability | None = None
         self.pause_s = 0.0
+        self.scarce = ""
 
     async def open(self) -> None:
         """Connect as the first tenant and see what the controller offers."""
@@ -56,15 +67,25 @@ class Session:
         self.capability = find_capability(await probe.identify(0x01))
         probe.capability = self.capability or probe.capability
         self._sides[Tenant.FIRST] = probe
-        self.pause_s = await self._pace() if self.capability is not None else 0.0
+        if self.capability is not None:
+            await self._look_at_budgets()
 
-    async def _pace(self) -> float:
-        """Return how long to rest before a check, so that its records are within the rate (8.2)."""
+    async def _look_at_budgets(self) -> None:
+        """See how long to rest before a check, so that its records are within the rate (8.2).
+
+        And which budget is too small for checks of records.
+        """
         try:
-            limit = (await self.first.status()).records_per_s.limit
+            status = await self.first.status()
         except (Skipped, Malformed, ConnectionError, TimeoutError):
-            return 0.0  # the checks will say so
-        return 0.0 if limit >= PLENTY_A_SECOND or limit == 0 else 1.0
+            return  # the checks will say so
+        if status.records_per_s.limit < PLENTY_A_SECOND:
+            self.pause_s = 1.0
+        limits = {name: getattr(status, name).limit for name in LEAST}
+        small = [name for name, least in LEAST.items() if limits[name] < least]
+        if small:
+            name = small[0]
+            self.scarce = f"the budget of {name} is {limits[name]}; {LEAST[name]} are needed"
 
     async def close(self) -> None:
         """End all connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import random
 import re
@@ -13,11 +14,13 @@ from xml.etree import ElementTree as ET
 import looptime
 import pytest
 from pax.mutants import MUTANTS, Mutant
+from pax.mutation import change_tenants
 from pax.target import ALL, FakeTarget
 
 from prestage.ext.conform import CHECKS, Level, Outcome, Report, Result, conform
 from prestage.ext.conform.runner import checks
 from prestage.ext.names import Carrier
+from prestage.ext.pages import Budget
 
 SPECIFICATION = Path(__file__).resolve().parents[2] / "ext" / "SPECIFICATION.md"
 
@@ -73,6 +76,21 @@ def test_a_mutant_fails_in_exactly_the_clause_that_it_breaks(mutant: Mutant) -> 
     mutant.make(target)
     report = run(target)
     assert {each.check.clause for each in report.failed} == {mutant.clause}
+
+
+def test_a_budget_that_no_record_fits_in_skips_the_checks_of_records() -> None:
+    target = FakeTarget()
+    scarce = {"intents": Budget(limit=1)}
+    change_tenants(
+        target,
+        "status",
+        lambda old, _, capability: dataclasses.replace(old(capability), **scarce),
+    )
+    report = run(target)
+    assert not report.failed
+    skipped = [each for each in report.results if each.outcome is Outcome.SKIPPED]
+    assert {each.why for each in skipped} == {"the budget of intents is 1; 2 are needed"}
+    assert any(each.check.clause == "5.2.3" for each in skipped)
 
 
 def test_a_failed_must_is_an_error_and_a_failed_should_is_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -80,3 +81,15 @@ def test_its_commands_for_a_node_do_over_the_network_what_they_say(
     for words in words_of(name):
         assert main([where.get(word, word) for word in words[1:]]) == 0
     assert "(100 %)" in capsys.readouterr().out
+
+
+def test_its_json_lines_are_records_that_a_target_takes(
+    served: testing.Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = re.findall(r"^```json\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    lines = tmp_path / "lines"
+    lines.write_text(block)
+    words = ["hint", "batch", f"127.0.0.1:{served.port}", "--input", str(lines), "--json"]
+    assert main(words) == 0
+    report = json.loads(capsys.readouterr().out)["report"]
+    assert (report["accepted"], report["dropped"], report["unknown"]) == (4, 0, 0)

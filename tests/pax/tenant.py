@@ -403,6 +403,7 @@ class Tenant:
             signatures=Budget(1000, len(self.signatures)),
             intents=Budget(1000, len(pending)),
             intent_bytes=Budget(INTENT_BYTES, sum(each.total_bytes for each in pending)),
+            tier_bytes=Budget(1 << 30, 0),
             records_per_s=Budget(1_000_000, 0),
             dropped=tuple(self.dropped[reason] for reason in Reason),
             batches=self.counts["batches"],

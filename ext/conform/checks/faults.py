@@ -163,7 +163,7 @@ async def nothing_is_applied(session: Session) -> None:
     expect_equal(outcome.state, 0, "state of the intent")
 
 
-@check("5.5.4", Level.MUST, BATCHES)
+@check("5.5.4", Level.MUST, BATCHES, Need.RECORDS)
 async def records_are_dropped_for_a_reason(session: Session) -> None:
     """What depends on the state of the target is dropped for a reason."""
     data, beyond = await session.data(), await session.beyond()

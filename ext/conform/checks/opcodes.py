@@ -23,7 +23,7 @@ def _refused(status: int) -> int:
     return status & (0x7FF | nvme.DNR)
 
 
-@check("2.2", Level.MUST, SUBMIT, Carrier.EXTENSION_NAMESPACE)
+@check("2.2", Level.MUST, SUBMIT, Carrier.EXTENSION_NAMESPACE, RecordType.SET)
 async def carriers_mean_the_same(session: Session) -> None:
     """A hint means the same by each carrier."""
     side, data = session.first, await session.data()

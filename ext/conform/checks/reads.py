@@ -64,7 +64,7 @@ async def datasets_end_as_without(session: Session) -> None:
     expect_equal((await session.dataset(Range(0, 0))).status, 0, "status of a range of no blocks")
 
 
-@check("4.2.4", Level.MUST, Carrier.DATASET_MANAGEMENT)
+@check("4.2.4", Level.MUST, Carrier.DATASET_MANAGEMENT, Need.RECORDS)
 async def datasets_are_counted(session: Session) -> None:
     """Sets by Dataset Management are counted."""
     before = await session.first.status()

@@ -94,6 +94,8 @@ async def sets_have_a_size(session: Session) -> None:
     size = 200
     if most > size * MANY_PAGES:
         raise Skipped(f"max_set_ranges is {most}: that would be many batches")
+    if (limit := (await side.status()).set_ranges.limit) < most:
+        raise Skipped(f"the budget of set_ranges is {limit}, max_set_ranges is {most}")
     where = (Range(0, 1),)
     left = most
     while left:
