@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "ring.h"
-#include "tier/internal.h"
+#include "tier/order.h"
 #include "tier_model.h"
 
 enum { RING_FACTS = 256, MOST_EXTENTS = FRAMES + 10 };

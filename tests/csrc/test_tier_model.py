@@ -23,7 +23,7 @@ def build(folder: Path, *flags: str, compiler: str = "", root: Path = ROOT) -> P
     """Compile the model with the tier of a tree and return the program."""
     program = folder / "tier_model"
     folders = (("tests", "tier_*.c"), ("tier", "*.c"), ("ring", "*.c"))
-    sources = [path for name, which in folders for path in (root / "csrc" / name).glob(which)]
+    sources = [path for name, pattern in folders for path in (root / "csrc" / name).glob(pattern)]
     command = [compiler or os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-g", "-O2"]
     command += ["-iquote", root / "csrc"]
     warnings = ["-Wall", "-Wextra", "-Werror"]
