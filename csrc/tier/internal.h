@@ -7,9 +7,10 @@
  * Where an extent can be:
  *  - one of its volume's three lists of changed extents, exactly while it has dirty units:
  *    `dirty` (by age), `urgent` (a flush waits) or `failed` (its last write failed, back-off);
- *  - one `place`: its volume's `unsynced` list (by the sync that covers it), a class's list of what
- *    may be evicted, the list of `promised` extents (filled for somebody who has not come back for
- *    it yet), or none (pinned, dirty or under media work).
+ *  - one `place`: its volume's `unsynced` list (by the sync that covers it), a run of what may be
+ *    evicted (order.c) or the list of those of them that are kept, the list of `promised` extents
+ *    (filled for somebody who has not come back for it yet), or none (pinned, dirty or under media
+ *    work).
  *
  * Why frames never run out for good (checked in ps_tier_new as
  * frame_count >= dirty_limit + RESERVE_FRAMES + 1): at most dirty_limit frames are unclean,
@@ -39,8 +40,9 @@
 #define NONE UINT32_MAX
 
 enum {
-  CLASS_COUNT = 8,
-  AGE_BINS = 32,
+  CLASS_COUNT = PS_TIER_CLASSES,
+  OWN_CLASSES = PS_TIER_OWN_CLASSES,
+  AGE_BINS = PS_TIER_AGE_BINS,
   UNITS_MAX = 16,
   WRITE_OPS = 64,       /* media writes under way at most, so that reads are not starved */
   FILLS_PER_FRAME = 8,  /* runs of missing units that 16 units can have */
@@ -51,6 +53,7 @@ enum {
   PROMISE_TICKS = 1024, /* how long a filled extent is kept for who waited for it */
   BACKOFF_MOST = 64,    /* times retry_ns */
   HUNT_LENGTH = 32,     /* extents of a list, and frames, that a hint looks at for one to evict */
+  HUNT_MOST = 256,      /* extents of all lists together that it looks at */
   SPARE_SHARE = 16,     /* when more than one frame of so many is free, there are some to spare */
   HINT_SHARE = 4,       /* one frame of so many may be held by hints of one tenant, by default */
   EXPIRE_MOST = 8       /* keeps that one call ends; each call makes one at most */
@@ -101,11 +104,10 @@ struct extent {
   uint32_t sync_stamp;  /* syncs of the volume that had begun when its last write ended */
   uint16_t volume;
   uint16_t tenant;
-  uint16_t value_class : 3;
+  uint16_t value_class : 6;
   uint16_t in_dirty : 2; /* enum dirty_list */
   uint16_t place : 2;    /* enum place */
   uint16_t promised : 1;
-  uint16_t once : 1;
   uint16_t tracked : 1;
   uint16_t counted_dirty : 1; /* as the counters know it */
   uint16_t prestaged : 1;     /* a hydrate brought it in, and nobody has read it yet */
@@ -122,7 +124,8 @@ struct extent {
 };
 
 #define NO_WRITE UINT8_MAX
-_Static_assert(sizeof(struct extent) <= 64 + 8 * sizeof(uint16_t), "extent metadata");
+_Static_assert(sizeof(struct extent) <= 64 + 8 * sizeof(uint16_t),
+               "64 bytes and the bits of units");
 
 /* Only what is resident is kept, so what a keep needs is here. */
 struct frame {
@@ -209,7 +212,8 @@ struct ps_tier {
   struct frame *frames;
   uint32_t frame_free, frames_free, frames_resident, frames_idle;
   uint32_t frames_dirty, frames_unclean;
-  struct list classes[CLASS_COUNT];
+  struct order *order;      /* order.h */
+  struct list kept_extents; /* that may be evicted, but for their being kept */
   struct list promised;
   struct heap keeps;      /* frames of kept extents, by when that ends */
   bool has_expired_keeps; /* more than the last call could end */
@@ -221,7 +225,6 @@ struct ps_tier {
   struct tenant *tenants;
   uint32_t holders; /* tenants that hold frames */
   uint32_t budget, credits;
-  float values[CLASS_COUNT * AGE_BINS];
 
   struct op *ops;
   uint32_t fill_count, op_count;
@@ -346,8 +349,6 @@ uint32_t tier_evict(struct ps_tier *tier, uint32_t index);
 /* A free frame, or NONE. */
 uint32_t tier_take_free(struct ps_tier *tier);
 void tier_expire_promises(struct ps_tier *tier);
-/* What the extent is worth now, as its own class. */
-float tier_value(const struct ps_tier *tier, const struct extent *extent);
 /* The same in FIFO order with who waits already; queues the waiter when there is none. */
 uint32_t tier_get_frame(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 void tier_copy(struct ps_tier *tier, uint32_t to, uint32_t from, uint32_t start, uint32_t end);
@@ -421,6 +422,9 @@ bool tier_has_room(const struct ps_tier *tier, const struct volume *volume);
 void tier_advance_flushes(struct ps_tier *tier, uint32_t volume);
 /* Flushes that wait for the extent look again, or get the error. */
 void tier_wake_ranges(struct ps_tier *tier, uint32_t index, int32_t error);
+
+/* ---- check_order.c: for ps_tier_check ---- */
+bool tier_heap_is_sound(const struct heap *heap);
 
 /* ---- inline ---- */
 
