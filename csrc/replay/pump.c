@@ -1,0 +1,101 @@
+/* Between the tier, the hints, the orders, the scheduler and the flash; see reactor/pump.c. */
+#include "internal.h"
+
+enum {
+  STARTS = 32,         /* requests that are started in one go */
+  PIECES = 16,         /* pieces of jobs, likewise */
+  MOMENT_NS = 1000000, /* when there was no room for more: look again then */
+  ORDERS = 256         /* orders that are taken in one pass */
+};
+
+/* What the tier wants done, and whom it wakes. */
+static void move_tier(struct ps_replay *replay) {
+  op_promote(replay);
+  op_start_actions(replay);
+  for (struct ps_tier_waiter *waiter; (waiter = ps_tier_next_woken(replay->tier)) != NULL;)
+    command_woken(replay, waiter);
+}
+
+/* Jobs that the hints and the orders have changed. Nobody is told of warm events. */
+static void move_jobs(struct ps_replay *replay) {
+  while (ps_hints_next_volume(replay->hints) >= 0) replay->is_wanted = true;
+  while (ps_hints_next_event(replay->hints) >= 0) continue;
+  if (replay->orders == NULL) return;
+  while (ps_orders_next_volume(replay->orders) >= 0) replay->is_wanted = true;
+}
+
+static void keep_time(struct ps_replay *replay) {
+  uint64_t hints_ns = ps_hints_next_time(replay->hints);
+  uint64_t tier_ns = ps_tier_next_time(replay->tier);
+  replay->timer_ns = hints_ns < tier_ns ? hints_ns : tier_ns;
+}
+
+static void move(struct ps_replay *replay) {
+  if (ps_hints_next_time(replay->hints) <= replay->now_ns)
+    ps_hints_tick(replay->hints, replay->now_ns);
+  move_tier(replay);
+  move_jobs(replay);
+  keep_time(replay);
+}
+
+/* Have a piece of a job made ready, and make operations of it. False when there is none to start
+ * now, or (`has_more`) no operations for it. */
+static bool start_piece(struct ps_replay *replay, bool *has_more) {
+  struct ps_sched_job *job = ps_sched_next_job(replay->sched, replay->now_ns);
+  *has_more = job != NULL;
+  if (job == NULL) return false;
+  bool is_guess = job->sched_class == PS_SCHED_SPECULATIVE;
+  if (!op_may_fill(replay, is_guess ? PS_TIER_SPECULATIVE : PS_TIER_DATED)) return false;
+  if (job->owner == PS_JOB_OF_ORDERS) {
+    ps_orders_start_job(replay->orders, replay->now_ns, job);
+  } else {
+    ps_hints_start_job(replay->hints, replay->now_ns, job);
+  }
+  move_tier(replay);
+  return true;
+}
+
+/* Start what the scheduler says, up to a bound, and settle when to look again. */
+static void start_ops(struct ps_replay *replay) {
+  uint32_t count = 0, pieces = 0;
+  bool has_more = true;
+  replay->is_wanted = false;
+  while (count < STARTS) {
+    struct ps_sched_item *item = ps_sched_pop(replay->sched, replay->now_ns);
+    if (item != NULL) {
+      op_submit(replay, item);
+      count++;
+      continue;
+    }
+    if (pieces == PIECES || !start_piece(replay, &has_more)) break;
+    pieces++;
+  }
+  if (pieces > 0) move_jobs(replay);
+  if (has_more && count > 0) {
+    replay->is_wanted = true;
+  } else if (has_more) { /* no operation is free, or nothing came of the pieces */
+    replay->look_ns = replay->now_ns + MOMENT_NS;
+  } else {
+    replay->look_ns = ps_sched_next_time(replay->sched, replay->now_ns);
+  }
+}
+
+static void take_orders(struct ps_replay *replay) {
+  if (replay->orders == NULL || !ps_orders_waiting(replay->orders)) return;
+  ps_orders_take(replay->orders, replay->now_ns, ORDERS);
+  replay->tier_changed = true;
+}
+
+uint64_t pump_next_time(const struct ps_replay *replay) {
+  assert(replay != NULL);
+  return replay->look_ns < replay->timer_ns ? replay->look_ns : replay->timer_ns;
+}
+
+void pump(struct ps_replay *replay) {
+  assert(replay != NULL);
+  take_orders(replay);
+  bool must_move = replay->tier_changed || replay->timer_ns <= replay->now_ns;
+  replay->tier_changed = false;
+  if (must_move) move(replay);
+  if (replay->is_wanted || replay->look_ns <= replay->now_ns) start_ops(replay);
+}
