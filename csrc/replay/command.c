@@ -49,7 +49,7 @@ static void give(struct ps_replay *replay, struct command *command) {
   replay->pending--;
 }
 
-void command_free_all(struct ps_replay *replay) {
+void replay_free_commands(struct ps_replay *replay) {
   assert(replay != NULL);
   while (replay->blocks != NULL) {
     struct command_block *block = replay->blocks;
@@ -72,7 +72,7 @@ static void make_ready(struct ps_replay *replay, struct command *command) {
   replay->tasks.last = command;
 }
 
-void command_woken(struct ps_replay *replay, struct ps_tier_waiter *waiter) {
+void replay_woken(struct ps_replay *replay, struct ps_tier_waiter *waiter) {
   assert(replay != NULL && waiter != NULL);
   make_ready(replay, CONTAINER(waiter, struct command, waiter));
 }
@@ -235,7 +235,7 @@ static void run(struct ps_replay *replay, struct command *command) {
 }
 
 /* Run what was woken; what these wake in turn waits for the next pass. */
-void command_run_all(struct ps_replay *replay) {
+void replay_run_tasks(struct ps_replay *replay) {
   assert(replay != NULL);
   struct command *command = replay->tasks.first;
   replay->tasks = (struct command_list){NULL, NULL};
@@ -262,8 +262,8 @@ static bool is_in_range(const struct ps_replay *replay, const struct ps_replay_e
   return ((event->offset | event->length) & (config->block_size - 1)) == 0;
 }
 
-void command_begin(struct ps_replay *replay, const struct ps_replay_event *event,
-                   struct ps_replay_result *result) {
+void replay_begin(struct ps_replay *replay, const struct ps_replay_event *event,
+                  struct ps_replay_result *result) {
   assert(replay != NULL && event != NULL && result != NULL);
   *result = (struct ps_replay_result){.ready_ns = replay->now_ns, .state = PS_REPLAY_REFUSED};
   if (!is_in_range(replay, event)) return;

@@ -90,22 +90,22 @@ struct ps_replay {
 };
 
 /* command.c */
-void command_begin(struct ps_replay *replay, const struct ps_replay_event *event,
-                   struct ps_replay_result *result);
-void command_woken(struct ps_replay *replay, struct ps_tier_waiter *waiter);
-void command_run_all(struct ps_replay *replay);
-void command_free_all(struct ps_replay *replay);
+void replay_begin(struct ps_replay *replay, const struct ps_replay_event *event,
+                  struct ps_replay_result *result);
+void replay_woken(struct ps_replay *replay, struct ps_tier_waiter *waiter);
+void replay_run_tasks(struct ps_replay *replay);
+void replay_free_commands(struct ps_replay *replay);
 
 /* media_op.c */
-bool op_may_fill(const struct ps_replay *replay, uint32_t urgency);
-void op_promote(struct ps_replay *replay);
-void op_start_actions(struct ps_replay *replay);
-void op_submit(struct ps_replay *replay, struct ps_sched_item *item);
-void op_reap(struct ps_replay *replay);
-bool op_init(struct ps_replay *replay);
+bool replay_op_may_fill(const struct ps_replay *replay, uint32_t urgency);
+void replay_op_promote(struct ps_replay *replay);
+void replay_op_start_actions(struct ps_replay *replay);
+void replay_op_submit(struct ps_replay *replay, struct ps_sched_item *item);
+void replay_op_reap(struct ps_replay *replay);
+bool replay_op_init(struct ps_replay *replay);
 
 /* pump.c */
-void pump(struct ps_replay *replay);
-uint64_t pump_next_time(const struct ps_replay *replay);
+void replay_pump(struct ps_replay *replay);
+uint64_t replay_pump_time(const struct ps_replay *replay);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { OPS_RESERVE = REPLAY_OPS / 8 }; /* that one urgency leaves to the next */
 
-bool op_init(struct ps_replay *replay) {
+bool replay_op_init(struct ps_replay *replay) {
   assert(replay != NULL && replay->ops == NULL);
   replay->ops = calloc(REPLAY_OPS, sizeof *replay->ops);
   if (replay->ops == NULL) return false;
@@ -31,7 +31,7 @@ static struct media_op *op_of(struct ps_sched_item *item) {
 
 /* Whether a fill of this urgency may have an operation: the last ones are kept for demand, and as
  * many more for what is dated. */
-bool op_may_fill(const struct ps_replay *replay, uint32_t urgency) {
+bool replay_op_may_fill(const struct ps_replay *replay, uint32_t urgency) {
   assert(replay != NULL && urgency <= PS_TIER_SPECULATIVE);
   return replay->free_op_count > urgency * OPS_RESERVE;
 }
@@ -89,12 +89,12 @@ static void start_fill(struct ps_replay *replay, const struct ps_tier_action *ac
 }
 
 /* What the tier wants done; as much as there are operations for. */
-void op_start_actions(struct ps_replay *replay) {
+void replay_op_start_actions(struct ps_replay *replay) {
   assert(replay != NULL);
   struct ps_tier_action action;
   while (replay->free_ops != NULL) {
     uint32_t least = PS_TIER_SPECULATIVE;
-    while (least > PS_TIER_DEMAND && !op_may_fill(replay, least)) least--;
+    while (least > PS_TIER_DEMAND && !replay_op_may_fill(replay, least)) least--;
     if (!ps_tier_next_action(replay->tier, replay->now_ns, least, &action)) return;
     if (action.op == PS_TIER_READ) {
       start_fill(replay, &action);
@@ -105,7 +105,7 @@ void op_start_actions(struct ps_replay *replay) {
 }
 
 /* Fills that somebody waits for now, and which had been wanted less. */
-void op_promote(struct ps_replay *replay) {
+void replay_op_promote(struct ps_replay *replay) {
   assert(replay != NULL);
   struct ps_tier_promotion promotion;
   while (ps_tier_next_promotion(replay->tier, &promotion)) {
@@ -118,7 +118,7 @@ void op_promote(struct ps_replay *replay) {
 }
 
 /* It, and all that hangs on it, was popped: one request of the flash. */
-void op_submit(struct ps_replay *replay, struct ps_sched_item *item) {
+void replay_op_submit(struct ps_replay *replay, struct ps_sched_item *item) {
   assert(replay != NULL && item != NULL);
   struct media_op *first = op_of(item);
   bool speculates = item->sched_class == PS_SCHED_SPECULATIVE;
@@ -152,7 +152,7 @@ static void op_end(struct ps_replay *replay, struct media_op *op) {
 }
 
 /* What has ended, in the order of its ends. */
-void op_reap(struct ps_replay *replay) {
+void replay_op_reap(struct ps_replay *replay) {
   assert(replay != NULL);
   if (replay->flash_ns > replay->now_ns) return;
   for (struct ps_flash_item *ended;

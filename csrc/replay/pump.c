@@ -10,10 +10,10 @@ enum {
 
 /* What the tier wants done, and whom it wakes. */
 static void move_tier(struct ps_replay *replay) {
-  op_promote(replay);
-  op_start_actions(replay);
+  replay_op_promote(replay);
+  replay_op_start_actions(replay);
   for (struct ps_tier_waiter *waiter; (waiter = ps_tier_next_woken(replay->tier)) != NULL;)
-    command_woken(replay, waiter);
+    replay_woken(replay, waiter);
 }
 
 /* Jobs that the hints and the orders have changed. Nobody is told of warm events. */
@@ -45,7 +45,7 @@ static bool start_piece(struct ps_replay *replay, bool *has_more) {
   *has_more = job != NULL;
   if (job == NULL) return false;
   bool is_guess = job->sched_class == PS_SCHED_SPECULATIVE;
-  if (!op_may_fill(replay, is_guess ? PS_TIER_SPECULATIVE : PS_TIER_DATED)) return false;
+  if (!replay_op_may_fill(replay, is_guess ? PS_TIER_SPECULATIVE : PS_TIER_DATED)) return false;
   if (job->owner == PS_JOB_OF_ORDERS) {
     ps_orders_start_job(replay->orders, replay->now_ns, job);
   } else {
@@ -63,7 +63,7 @@ static void start_ops(struct ps_replay *replay) {
   while (count < STARTS) {
     struct ps_sched_item *item = ps_sched_pop(replay->sched, replay->now_ns);
     if (item != NULL) {
-      op_submit(replay, item);
+      replay_op_submit(replay, item);
       count++;
       continue;
     }
@@ -86,12 +86,12 @@ static void take_orders(struct ps_replay *replay) {
   replay->tier_changed = true;
 }
 
-uint64_t pump_next_time(const struct ps_replay *replay) {
+uint64_t replay_pump_time(const struct ps_replay *replay) {
   assert(replay != NULL);
   return replay->look_ns < replay->timer_ns ? replay->look_ns : replay->timer_ns;
 }
 
-void pump(struct ps_replay *replay) {
+void replay_pump(struct ps_replay *replay) {
   assert(replay != NULL);
   take_orders(replay);
   bool must_move = replay->tier_changed || replay->timer_ns <= replay->now_ns;

@@ -88,7 +88,7 @@ static bool make_tier(struct ps_replay *replay, char *error, size_t size) {
       .tenant_count = config->tenant_count,
       .unsynced_age_ns = NEVER_NS,
       .writeback_age_ns = NEVER_NS,
-      .retry_ns = NEVER_NS,
+      .retry_ns = 1000000000, /* no medium fails here */
       .ring = replay->ring};
   replay->tier = ps_tier_new(&tier);
   if (replay->tier == NULL)
@@ -160,7 +160,7 @@ struct ps_replay *ps_replay_new(const struct ps_replay_config *config, char *err
   replay->config = *config;
   replay->now_ns = 1;
   replay->look_ns = replay->timer_ns = replay->flash_ns = UINT64_MAX;
-  bool is_good = op_init(replay) || refuse(error, error_size, "no memory");
+  bool is_good = replay_op_init(replay) || refuse(error, error_size, "no memory");
   is_good = is_good && make_ring(replay, error, error_size) &&
             make_tier(replay, error, error_size) && make_medium(replay, error, error_size) &&
             make_hints(replay, error, error_size) && make_orders(replay, error, error_size);
@@ -177,7 +177,7 @@ void ps_replay_free(struct ps_replay *replay) {
   if (replay->flash != NULL) ps_flash_free(replay->flash);
   if (replay->tier != NULL) ps_tier_free(replay->tier);
   if (replay->ring != NULL) ps_ring_free(replay->ring);
-  command_free_all(replay);
+  replay_free_commands(replay);
   free(replay->ops);
   free(replay);
 }

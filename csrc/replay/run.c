@@ -4,6 +4,7 @@
 /* What a pass takes at least when it is the clock alone that asks for the next one. A live reactor
  * is never asked twice in the same nanosecond. */
 #define PASS_NS 1000
+#define NEVER_NS UINT64_MAX
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -14,13 +15,13 @@ static bool has_work(const struct ps_replay *replay) {
 }
 
 static uint64_t event_time(const struct stream *stream) {
-  return stream->at < stream->count ? stream->events[stream->at].time_ns : UINT64_MAX;
+  return stream->at < stream->count ? stream->events[stream->at].time_ns : NEVER_NS;
 }
 
 /* When something happens next. */
 static uint64_t next_time(const struct ps_replay *replay) {
   uint64_t happens_ns = least(event_time(&replay->stream), replay->flash_ns);
-  uint64_t asks_ns = most(pump_next_time(replay), replay->now_ns + PASS_NS);
+  uint64_t asks_ns = most(replay_pump_time(replay), replay->now_ns + PASS_NS);
   return most(least(happens_ns, asks_ns), replay->now_ns);
 }
 
@@ -28,7 +29,7 @@ static uint64_t next_time(const struct ps_replay *replay) {
 static void begin_events(struct ps_replay *replay) {
   struct stream *stream = &replay->stream;
   while (event_time(stream) <= replay->now_ns) {
-    command_begin(replay, &stream->events[stream->at], &stream->results[stream->at]);
+    replay_begin(replay, &stream->events[stream->at], &stream->results[stream->at]);
     stream->at++;
   }
 }
@@ -36,10 +37,10 @@ static void begin_events(struct ps_replay *replay) {
 static void pass(struct ps_replay *replay) {
   replay->took_hints = false;
   begin_events(replay);
-  op_reap(replay);
-  pump(replay);
-  command_run_all(replay);
-  pump(replay);
+  replay_op_reap(replay);
+  replay_pump(replay);
+  replay_run_tasks(replay);
+  replay_pump(replay);
 }
 
 static void run(struct ps_replay *replay, uint64_t until_ns) {
@@ -48,13 +49,13 @@ static void run(struct ps_replay *replay, uint64_t until_ns) {
     if (!has_work(replay)) {
       if (!is_fresh && replay->ring != NULL && ps_ring_must_wake(replay->ring)) return;
       uint64_t next_ns = next_time(replay);
-      if (next_ns > until_ns) break;
+      if (next_ns > until_ns || next_ns == NEVER_NS) break;
       replay->now_ns = next_ns;
     }
     is_fresh = false;
     pass(replay);
   }
-  if (until_ns != UINT64_MAX) replay->now_ns = most(replay->now_ns, until_ns);
+  if (until_ns != NEVER_NS) replay->now_ns = most(replay->now_ns, until_ns);
 }
 
 uint64_t ps_replay_run(struct ps_replay *replay, const struct ps_replay_event *events,
