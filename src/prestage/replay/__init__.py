@@ -1,0 +1,1 @@
+"""Replaying traces: the target's own tier, scheduler and prestager on a virtual clock."""
