@@ -73,7 +73,7 @@ struct ps_replay {
   struct stream stream;
   uint64_t now_ns;
   uint64_t look_ns;  /* when to ask the scheduler although nobody said so */
-  uint64_t timer_ns; /* of the tier and the hints */
+  uint64_t timer_ns; /* of the tier, the hints and the orders */
   uint64_t flash_ns; /* when the next operation ends */
   bool is_wanted;    /* the scheduler is to be asked */
   bool tier_changed;
@@ -106,6 +106,7 @@ bool replay_op_init(struct ps_replay *replay);
 
 /* pump.c */
 void replay_pump(struct ps_replay *replay);
+bool replay_has_orders(const struct ps_replay *replay);
 uint64_t replay_pump_time(const struct ps_replay *replay);
 
 #endif

@@ -5,7 +5,7 @@ enum {
   STARTS = 32,         /* requests that are started in one go */
   PIECES = 16,         /* pieces of jobs, likewise */
   MOMENT_NS = 1000000, /* when there was no room for more: look again then */
-  ORDERS = 256         /* orders that are taken in one pass */
+  ORDERS = 64          /* of the model, taken in one go */
 };
 
 /* What the tier wants done, and whom it wakes. */
@@ -16,25 +16,39 @@ static void move_tier(struct ps_replay *replay) {
     replay_woken(replay, waiter);
 }
 
-/* Jobs that the hints and the orders have changed. Nobody is told of warm events. */
-static void move_jobs(struct ps_replay *replay) {
+/* Jobs that the hints have changed. Nobody is told of warm events. */
+static void move_hints(struct ps_replay *replay) {
   while (ps_hints_next_volume(replay->hints) >= 0) replay->is_wanted = true;
   while (ps_hints_next_event(replay->hints) >= 0) continue;
+}
+
+bool replay_has_orders(const struct ps_replay *replay) {
+  assert(replay != NULL);
+  return replay->orders != NULL && ps_orders_waiting(replay->orders);
+}
+
+static void move_orders(struct ps_replay *replay) {
   if (replay->orders == NULL) return;
+  bool is_due = ps_orders_next_time(replay->orders) <= replay->now_ns;
+  if (is_due || replay_has_orders(replay))
+    (void)ps_orders_take(replay->orders, replay->now_ns, ORDERS);
   while (ps_orders_next_volume(replay->orders) >= 0) replay->is_wanted = true;
 }
 
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 static void keep_time(struct ps_replay *replay) {
-  uint64_t hints_ns = ps_hints_next_time(replay->hints);
-  uint64_t tier_ns = ps_tier_next_time(replay->tier);
-  replay->timer_ns = hints_ns < tier_ns ? hints_ns : tier_ns;
+  uint64_t time = sooner(ps_hints_next_time(replay->hints), ps_tier_next_time(replay->tier));
+  if (replay->orders != NULL) time = sooner(time, ps_orders_next_time(replay->orders));
+  replay->timer_ns = time;
 }
 
 static void move(struct ps_replay *replay) {
   if (ps_hints_next_time(replay->hints) <= replay->now_ns)
     ps_hints_tick(replay->hints, replay->now_ns);
+  move_orders(replay);
   move_tier(replay);
-  move_jobs(replay);
+  move_hints(replay);
   keep_time(replay);
 }
 
@@ -70,7 +84,11 @@ static void start_ops(struct ps_replay *replay) {
     if (pieces == PIECES || !start_piece(replay, &has_more)) break;
     pieces++;
   }
-  if (pieces > 0) move_jobs(replay);
+  if (pieces > 0) {
+    move_hints(replay);
+    move_orders(replay);
+    keep_time(replay);
+  }
   if (has_more && count > 0) {
     replay->is_wanted = true;
   } else if (has_more) { /* no operation is free, or nothing came of the pieces */
@@ -80,21 +98,15 @@ static void start_ops(struct ps_replay *replay) {
   }
 }
 
-static void take_orders(struct ps_replay *replay) {
-  if (replay->orders == NULL || !ps_orders_waiting(replay->orders)) return;
-  ps_orders_take(replay->orders, replay->now_ns, ORDERS);
-  replay->tier_changed = true;
-}
-
 uint64_t replay_pump_time(const struct ps_replay *replay) {
   assert(replay != NULL);
-  return replay->look_ns < replay->timer_ns ? replay->look_ns : replay->timer_ns;
+  return sooner(replay->look_ns, replay->timer_ns);
 }
 
 void replay_pump(struct ps_replay *replay) {
   assert(replay != NULL);
-  take_orders(replay);
-  bool must_move = replay->tier_changed || replay->timer_ns <= replay->now_ns;
+  bool is_time = replay->timer_ns <= replay->now_ns;
+  bool must_move = replay->tier_changed || is_time || replay_has_orders(replay);
   replay->tier_changed = false;
   if (must_move) move(replay);
   if (replay->is_wanted || replay->look_ns <= replay->now_ns) start_ops(replay);

@@ -10,8 +10,8 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static bool has_work(const struct ps_replay *replay) {
-  bool has_orders = replay->orders != NULL && ps_orders_waiting(replay->orders);
-  return replay->tasks.first != NULL || replay->tier_changed || replay->is_wanted || has_orders;
+  return replay->tasks.first != NULL || replay->tier_changed || replay->is_wanted ||
+         replay_has_orders(replay);
 }
 
 static uint64_t event_time(const struct stream *stream) {
