@@ -18,6 +18,9 @@ class _Lib:
     PS_MEDIA_THREADS: int
     PS_MEDIA_NO_PUNCH: int
     PS_FLASH_MAX_CHANNELS: int
+    PS_TIER_CLASSES: int
+    PS_TIER_OWN_CLASSES: int
+    PS_TIER_AGE_BINS: int
     PS_TIER_DONE: int
     PS_TIER_WAIT: int
     PS_TIER_ERROR: int
@@ -47,12 +50,18 @@ class _Lib:
     PS_FACT_CANCEL: int
     PS_FACT_OUTCOME: int
     PS_FACT_UNMAPPED: int
+    PS_FACT_FETCHED: int
+    PS_FACT_EVICTED: int
     PS_FACT_HIT: int
     PS_FACT_READAHEAD: int
     PS_FACT_ONCE: int
     PS_FACT_SEQUENTIAL: int
     PS_FACT_DATED: int
     PS_FACT_ATTRIBUTES: int
+    PS_FACT_UNREAD: int
+    PS_RING_WAITS_NOT: int
+    PS_RING_WAITS_HINTS: int
+    PS_RING_WAITS_ALL: int
     PS_SCHED_PRIORITIES: int
     PS_SCHED_DEMAND: int
     PS_SCHED_DATED: int
@@ -203,6 +212,16 @@ class _Lib:
     def ps_tier_health(self, tier: Any, volume: int) -> int: ...
     def ps_tier_next_time(self, tier: Any) -> int: ...
     def ps_tier_set_values(self, tier: Any, values: Any) -> None: ...
+    def ps_tier_classify(
+        self,
+        tier: Any,
+        now_ns: int,
+        volume: int,
+        offset: int,
+        length: int,
+        value_class: int,
+        age_ns: int,
+    ) -> int: ...
     def ps_tier_residency(
         self,
         tier: Any,
@@ -221,6 +240,7 @@ class _Lib:
     def ps_ring_put(self, ring: Any, fact: Any) -> bool: ...
     def ps_ring_has_room(self, ring: Any, count: int) -> bool: ...
     def ps_ring_lose(self, ring: Any, count: int) -> None: ...
+    def ps_ring_must_wake(self, ring: Any) -> bool: ...
     def ps_sched_new(self, config: Any) -> Any: ...
     def ps_sched_free(self, sched: Any) -> None: ...
     def ps_sched_push(self, sched: Any, now_ns: int, item: Any) -> None: ...
