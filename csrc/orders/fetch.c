@@ -186,11 +186,12 @@ bool orders_begin_fetch(struct ps_orders *orders, uint64_t now_ns, const struct 
 
 /* ---- on its way ---- */
 
-static uint64_t coming_of(const struct ps_orders *orders, const struct fetch *fetch,
-                          uint32_t bytes) {
+/* Of the whole extent: what media are asked for is rounded to units, and so are its ends. */
+static uint64_t coming_of(const struct ps_orders *orders, const struct fetch *fetch) {
+  uint64_t slot = orders->config.slot_size;
   uint64_t warm = 0;
   uint64_t coming = 0;
-  ps_tier_residency(orders->tier, fetch->volume, fetch->at, bytes, &warm, &coming);
+  ps_tier_residency(orders->tier, fetch->volume, fetch->at & ~(slot - 1), slot, &warm, &coming);
   return coming;
 }
 
@@ -205,10 +206,10 @@ static int walk_one(struct ps_orders *orders, uint64_t now_ns, uint32_t index, u
       .priority = PS_SCHED_PRIORITIES - 1,
       .value_class = fetch->value_class,
       .value = fetch->value};
-  uint64_t before = coming_of(orders, fetch, bytes);
+  uint64_t before = coming_of(orders, fetch);
   int result = ps_tier_hydrate(orders->tier, now_ns, fetch->volume, fetch->at, bytes, &access);
   if (result == PS_TIER_STARTED) {
-    uint64_t started = coming_of(orders, fetch, bytes) - before;
+    uint64_t started = coming_of(orders, fetch) - before;
     fetch->coming_bytes += started;
     fetch->started_bytes += started;
     orders->stats.fetched_bytes += started;
