@@ -1,6 +1,4 @@
 /* What must be true between any two calls. Each failure has a number. */
-#include <stdatomic.h>
-
 #include "internal.h"
 
 enum invariant {
