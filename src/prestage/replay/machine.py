@@ -21,8 +21,6 @@ from prestage.target.errors import Invalid
 from prestage.target.settings import TargetSettings
 
 NEVER_NS: Final = (1 << 64) - 1
-NSID: Final = 1
-"""The one namespace; hints name it."""
 ERROR_BYTES: Final = 512
 
 EVENT_FIELDS: Final = (
@@ -161,9 +159,7 @@ class Machine:
     `results` (dtype RESULT) is beside `events`, and is filled in as they end.
     """
 
-    def __init__(
-        self, config: MachineConfig, events: NDArray[np.void], data: bytes = b""
-    ) -> None:
+    def __init__(self, config: MachineConfig, events: NDArray[np.void], data: bytes = b"") -> None:
         """`events`: dtype EVENT [n], in order of time; `data` is what the batches lie in."""
         if events.dtype != EVENT:
             raise Invalid(f"{events.dtype}", "events", f"{EVENT}")
