@@ -329,7 +329,10 @@ def test_malformed_batch_is_refused() -> None:
     ("changed", "text"),
     [
         ({"settings": TargetSettings(tier=TierSettings(size=SLOT, slot=SLOT))}, "frame_count is 1"),
-        ({"settings": TargetSettings(tier=TierSettings(size=SLOT, slot=1000))}, "slot_size is 1000"),
+        (
+            {"settings": TargetSettings(tier=TierSettings(size=SLOT, slot=1000))},
+            "slot_size is 1000",
+        ),
         ({"block_size": 100}, "block_size is 100"),
         ({"volume_bytes": 5}, "volume_bytes is 5"),
         ({"tenant_count": 0}, "tenant_count is 0"),
