@@ -17,7 +17,7 @@ from prestage.ext.records import Intent, Range
 from prestage.replay.machine import EVENT, RESULT, Flash, Machine, MachineConfig, Op, State
 from prestage.target.errors import Invalid
 from prestage.target.prestager.shared import ORDER, OrderEnd, OrderKind, OrdersWriter
-from prestage.target.ring import FactFlag, FactKind, RingReader, RingWaits
+from prestage.target.ring import FACT, FactFlag, FactKind, RingReader, RingWaits
 from prestage.target.settings import TargetSettings, TierSettings
 
 SLOT = 64 << 10
@@ -78,7 +78,7 @@ def model(machine: Machine) -> Iterator[tuple[RingReader, OrdersWriter]]:
 
 def take(reader: RingReader) -> NDArray[np.void]:
     parts = reader.take()
-    facts = np.concatenate([*parts, np.empty(0, parts[0].dtype)]) if parts else np.empty(0)
+    facts = np.concatenate([np.empty(0, FACT), *parts])
     reader.release()
     return facts
 

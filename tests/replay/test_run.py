@@ -41,7 +41,7 @@ def workload_of(times_s: Sequence[float], chains: Sequence[Sequence[int]]) -> Wo
 def random_workload(seed: int, requests: int = 400) -> Workload:
     rng = np.random.default_rng(seed)
     starts = rng.zipf(1.3, requests) % 60
-    chains = [np.arange(8 * start, 8 * start + 8) for start in starts.tolist()]
+    chains = [range(8 * start, 8 * start + 8) for start in starts.tolist()]
     return workload_of(np.cumsum(rng.exponential(1.0, requests)).tolist(), chains)
 
 
