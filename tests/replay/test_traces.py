@@ -31,6 +31,10 @@ def request(t: float, *runs: tuple[int, int], s: str = "a", p: str = "") -> dict
     return {"s": s, "p": p, "t": t, "runs": list(runs)}
 
 
+def requests_of(workload: Workload, session: int) -> list[int]:
+    return [int(each) for each in np.flatnonzero(workload.request_session == session)]
+
+
 def check_shape(workload: Workload) -> None:
     """What holds of every workload made from a trace."""
     assert (np.diff(workload.time_s) >= 0).all()
@@ -96,7 +100,7 @@ def test_agent_blocks_are_their_prefix_and_share_the_prompt(tmp_path: Path) -> N
     chains = {
         (session, each): workload.blocks_of(request).tolist()
         for session in range(2)
-        for each, request in enumerate(np.flatnonzero(workload.request_session == session))
+        for each, request in enumerate(requests_of(workload, session))
     }
     if len([key for key in chains if key[0] == 0]) == 1:
         chains = {(1 - session, each): chain for (session, each), chain in chains.items()}
