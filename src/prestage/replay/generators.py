@@ -60,7 +60,6 @@ def _session_requests(seed: int, shape: Sessions) -> Requests:
     else:
         gaps = random.lognormal(np.log(shape.gap_s), shape.gap_sigma, len(session))
     first = np.cumsum(turns) - turns
-    gaps[first] = 0
     since = np.cumsum(gaps)
     times = starts[session] + since - since[first][session]
     kept = np.argsort(times, kind="stable")[: shape.requests]
