@@ -138,7 +138,7 @@ class Affinity:
     """Of a document."""
     picks: int = 3
     requests: int = 6000
-    sessions_per_s: float = 0.05
+    sessions_per_s: float = 0.02
     turns: float = 10.0
     gap_s: float = 20.0
     """As of Sessions, exponential."""
