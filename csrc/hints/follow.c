@@ -87,7 +87,8 @@ static void begin(struct ps_hints *hints, uint64_t now_ns, const struct follow *
                                       .bytes = rest_of(hints, like),
                                       .value = FOLLOW_VALUE,
                                       .sched_class = PS_SCHED_SPECULATIVE,
-                                      .priority = PAX_PRIORITIES - 1};
+                                      .priority = PAX_PRIORITIES - 1,
+                                      .owner = PS_JOB_OF_HINTS};
   tenant->follows++;
   hints->stats.follows++;
   if (like->set != NONE) {
