@@ -32,7 +32,10 @@ enum ps_fact_kind {
   PS_FACT_FETCHED = 12,  /* an order to fetch has ended: id = the order's, offset, length,
                             aux = enum ps_order_end */
   PS_FACT_EVICTED = 13   /* offset, length = bytes of the extent; value = ns since its last use,
-                            aux = its class, flags = PS_FACT_UNREAD */
+                            aux = its class, flags = PS_FACT_UNREAD, tenant = whom it was charged
+                            to. Evictions alone: its frame went to other bytes. Not what was
+                            dropped because the volume shrank or went away, or was cleared, or
+                            overwritten */
 };
 
 enum ps_fact_flag {
@@ -48,7 +51,7 @@ enum ps_fact_flag {
 /* What the consumer, before it sleeps, says that it wants to be woken for. */
 enum ps_ring_waits {
   PS_RING_WAITS_NOT = 0,
-  PS_RING_WAITS_HINTS = 1, /* facts of hints: SET to CANCEL, and UNMAPPED */
+  PS_RING_WAITS_HINTS = 1, /* facts of hints: SET to CANCEL, and UNMAPPED; or that any were lost */
   PS_RING_WAITS_ALL = 2    /* any fact */
 };
 
@@ -93,8 +96,13 @@ bool ps_ring_put(struct ps_ring *ring, const struct ps_fact *fact);
 /* Room for `count` facts together: hints with ranges go in whole or not at all. */
 bool ps_ring_has_room(struct ps_ring *ring, uint32_t count);
 void ps_ring_lose(struct ps_ring *ring, uint32_t count);
-/* Whether the consumer sleeps and wants to hear of what was put in since; clears that it waits. The
- * caller wakes it then (the ring itself makes no system calls). Cheap: a load when nobody waits. */
+/* Whether the consumer waits for some of what was put in since this was last asked; clears that it
+ * waits. The caller wakes it then (the ring itself makes no system calls), so it asks after each
+ * few facts. When nothing was put in it costs a comparison, else an exchange and a load, whether
+ * somebody waits or not.
+ *
+ * No wake-up is lost: the consumer first sets `waits`, then looks whether what it waits for is
+ * there already (both sequentially consistent), and sleeps only when it is not. */
 bool ps_ring_must_wake(struct ps_ring *ring);
 /* cffi: end */
 

@@ -82,7 +82,8 @@ struct ps_tier_access {
   uint16_t tenant;
   uint8_t urgency;     /* enum ps_tier_urgency */
   uint8_t priority;    /* 0 urgent to 3 low */
-  uint8_t value_class; /* hydrate: the class that the extent gets; 0 or one of the model's */
+  uint8_t value_class; /* hydrate: the class of an extent that it brings in; 0 or one of the
+                          model's */
   float value;         /* SPECULATIVE hydrate: it evicts only what is worth less than this; 0: only
                           what is worth no more than a fresh class 0 extent */
   bool once;           /* read: do not keep (AF = 6) */
@@ -192,7 +193,7 @@ bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *prom
  * this one among them); what the tenant's own hydrates brought in and nobody has read (earlier only
  * if it is worth less than the first). Never from within another tenant's share, never from what is
  * kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
- * more than a fresh class 0 extent. At most the tenant's hint limit (ps_tier_set_tenant) is held by
+ * more than `access` allows (its `value`). At most the tenant's hint limit (ps_tier_set_tenant) is held by
  * its hydrates and keeps: at the limit only the last of these sources is left. Bounded work, so
  * that a frame among very many may be overlooked (NO_ROOM) and be found the next time. What is
  * being filled already for somebody less urgent is promoted. Returns enum ps_tier_hydrated. */
@@ -284,8 +285,11 @@ uint64_t ps_tier_next_time(const struct ps_tier *tier);
 
 /* The value tables: worth of (class, age bin), PS_TIER_CLASSES by PS_TIER_AGE_BINS, lower is
  * evicted first; of what is worth the same, what was used longest ago. It need not fall with age:
- * what was just read may be worth less than what was read a minute ago. Ages count from the last
- * use, or from what ps_tier_classify said. Bin 2k holds ages in [2^k, 1.5 * 2^k) ms, bin 2k + 1
+ * what was just read may be worth less than what was read a minute ago. (Between two cuts where it
+ * rises the tier keeps one list; where very many extents become older at once, or new tables rise
+ * elsewhere, each eviction does a bounded part of moving them, and some count as younger for a
+ * while. With tables that do not rise the order is exact.) Ages count from the last use, or from
+ * what ps_tier_classify said, in ticks of 2^20 ns. Bin 2k holds ages in [2^k, 1.5 * 2^k) ms, bin 2k + 1
  * those in [1.5 * 2^k, 2^(k+1)) ms; ages below 1 ms are in bin 0. Classes: 0 brought in and not
  * read yet, 1 read with `once` only, 2 read, 3 read again, 4 written, 5 kept by a hint (evicted
  * only when nothing else can be; becomes what it was before when its time is over), 6 and 7 unused;
@@ -293,8 +297,11 @@ uint64_t ps_tier_next_time(const struct ps_tier *tier);
  * oldest bin. Default: LRU for every class. NaN counts as 0. Copied. */
 void ps_tier_set_values(struct ps_tier *tier, const float *values);
 /* The extents of the range (of any length) that are resident are of this class of the model's from
- * now on, and were last used `age_ns` ago. Any later access makes one the tier's own again, except
- * the first read of what was hydrated with a class. Returns how many there were. Costs a look-up an
+ * now on, and were last used `age_ns` ago (39 days at most; not what was filled just now for a
+ * reader who is to come back for it: its age is the fill's). Any later access makes one the tier's
+ * own again (a read: class 3, or 2 when it had to be brought in for it; a write: class 4), except
+ * the first read of what a hydrate brought in, which leaves it its class of the model's: but with
+ * `once` it is class 1 then, as if it had none. Returns how many there were. Costs a look-up an
  * extent; at most 4096 extents are looked at. */
 uint32_t ps_tier_classify(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                           uint64_t length, uint32_t value_class, uint64_t age_ns);

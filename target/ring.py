@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from prestage.target.errors import TargetError
 
-__all__ = ["FACT", "HEADER", "FactFlag", "FactKind", "RingError", "RingReader"]
+__all__ = ["FACT", "HEADER", "FactFlag", "FactKind", "RingError", "RingReader", "RingWaits"]
 
 MAGIC: Final = 0x52584150
 VERSION: Final = 1
@@ -33,6 +33,7 @@ HEADER_FIELDS: Final = (
     ("head", "<u8", 64),
     ("lost", "<u8", 72),
     ("tail", "<u8", 128),
+    ("waits", "<u8", 136),
 )
 """Name, type and offset in bytes: struct ps_ring_header without what is reserved."""
 HEADER_BYTES: Final = 192
@@ -79,10 +80,12 @@ class FactKind(IntEnum):
     CANCEL = 9
     OUTCOME = 10
     UNMAPPED = 11
+    FETCHED = 12
+    EVICTED = 13
 
 
 class FactFlag(IntFlag):
-    """Of a READ: enum ps_fact_flag."""
+    """Of a READ, or (UNREAD) an EVICTED: enum ps_fact_flag."""
 
     HIT = 1
     READAHEAD = 2
@@ -90,6 +93,19 @@ class FactFlag(IntFlag):
     SEQUENTIAL = 8
     DATED = 16
     ATTRIBUTES = 32
+    UNREAD = 64
+
+
+class RingWaits(IntEnum):
+    """What a reader that sleeps wants to be woken for: enum ps_ring_waits."""
+
+    NOT = 0
+    HINTS = 1
+    ALL = 2
+
+
+_OF_HINTS: Final = (*range(FactKind.SET, FactKind.CANCEL + 1), FactKind.UNMAPPED)
+"""Kinds of facts that RingWaits.HINTS is about."""
 
 
 class RingError(TargetError):
@@ -184,6 +200,33 @@ class RingReader:
             self._tail += self._taken
             self._taken = 0
             self._header["tail"] = self._tail
+
+    def wait_for(self, waits: RingWaits) -> bool:
+        """Say what is to wake this reader, and return whether some of that is in the ring already.
+
+        For that, facts of the last `take` do not count. HINTS is also woken when facts are lost. When there is some, the reader is not
+        waiting: take it. When there is none, sleep until the data path signals. No wake-up is
+        lost: whatever is put in after this looked, the data path sees that somebody waits.
+        NOT ends the waiting and returns False. Raises RingError when the counts cannot be.
+        """
+        self._header["waits"] = waits
+        if waits == RingWaits.NOT:
+            return False
+        self._order()
+        has_facts = self._has_new(waits)
+        if has_facts:
+            self._header["waits"] = RingWaits.NOT
+        return has_facts
+
+    def _has_new(self, waits: RingWaits) -> bool:
+        known, backlog = self._taken, self.backlog
+        if not known <= backlog <= self.capacity:
+            raise RingError(f"{backlog} facts wait", "ring of facts", f"{known} to {self.capacity}")
+        if waits == RingWaits.ALL or backlog == known:
+            return backlog > known
+        self._order()
+        places = np.arange(self._tail + known, self._tail + backlog) % self.capacity
+        return bool(np.isin(self._facts["kind"][places], _OF_HINTS).any())
 
     def close(self) -> None:
         """Forget the memory, which is unmapped when the last array is gone.

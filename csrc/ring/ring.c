@@ -23,7 +23,10 @@ struct ps_ring {
   uint64_t capacity;
   uint64_t head;
   uint64_t lost;
-  size_t size; /* of the memory, bytes */
+  /* Since the consumer was last looked after: */
+  bool has_news;  /* facts were put in, or lost */
+  bool has_hints; /* facts of hints were put in, or any lost: it should make room */
+  size_t size;    /* of the memory, bytes */
 };
 
 /* All of it is taken now: a page that cannot be had later would be a signal in the data path.
@@ -94,7 +97,13 @@ bool ps_ring_has_room(struct ps_ring *ring, uint32_t count) {
 void ps_ring_lose(struct ps_ring *ring, uint32_t count) {
   assert(ring != NULL);
   ring->lost += count;
+  ring->has_news = true;
+  ring->has_hints = true;
   __atomic_store_n(&ring->header->lost, ring->lost, __ATOMIC_RELAXED);
+}
+
+static bool is_of_hints(uint8_t kind) {
+  return (kind >= PS_FACT_SET && kind <= PS_FACT_CANCEL) || kind == PS_FACT_UNMAPPED;
 }
 
 bool ps_ring_put(struct ps_ring *ring, const struct ps_fact *fact) {
@@ -105,7 +114,25 @@ bool ps_ring_put(struct ps_ring *ring, const struct ps_fact *fact) {
   }
   ring->facts[ring->head & (ring->capacity - 1)] = *fact;
   ring->head++;
+  ring->has_news = true;
+  ring->has_hints |= is_of_hints(fact->kind);
   /* The fact is there before the head that names it. */
   __atomic_store_n(&ring->header->head, ring->head, __ATOMIC_RELEASE);
   return true;
+}
+
+/* The consumer says that it waits and then looks at the head; the producer moves the head and then
+ * looks who waits. Both in the one order that all sequentially consistent accesses have: so one of
+ * them sees the other. The head is told once more for that, once for many facts. */
+bool ps_ring_must_wake(struct ps_ring *ring) {
+  assert(ring != NULL);
+  if (!ring->has_news) return false;
+  bool has_hints = ring->has_hints;
+  ring->has_news = false;
+  ring->has_hints = false;
+  __atomic_exchange_n(&ring->header->head, ring->head, __ATOMIC_SEQ_CST);
+  uint64_t waits = __atomic_load_n(&ring->header->waits, __ATOMIC_SEQ_CST);
+  bool is_wanted = waits == PS_RING_WAITS_ALL || (waits == PS_RING_WAITS_HINTS && has_hints);
+  if (is_wanted) __atomic_store_n(&ring->header->waits, PS_RING_WAITS_NOT, __ATOMIC_RELAXED);
+  return is_wanted;
 }

@@ -182,13 +182,13 @@ static int check_volume(const struct ps_tier *tier, uint32_t number) {
 /* 8x: what the tier has as a whole. */
 static int check_totals(const struct ps_tier *tier) {
   uint32_t unclean = 0, dirty = 0, placed = tier->promised.length, places = 0;
-  for (uint32_t i = 0; i < CLASS_COUNT; i++) {
-    if (!list_is_sound(&tier->classes[i])) return 80;
-    for (uint32_t j = tier->classes[i].first; j != NONE; j = tier_list_next(&tier->classes[i], j)) {
-      const struct extent *extent = &tier->extents[j];
-      if (i != (extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class)) return 79;
-    }
-    placed += tier->classes[i].length;
+  const struct list *kept = &tier->kept_extents;
+  if (!list_is_sound(kept)) return 80;
+  for (uint32_t i = kept->first; i != NONE; i = tier_list_next(kept, i), placed++) {
+    if (!tier->extents[i].kept || tier->extents[i].place != PLACE_EVICTABLE) return 79;
+  }
+  for (uint32_t i = 0; i < CELLS; i = tier_next_run(&tier->order, i)) {
+    placed += tier_run_length(tier, i);
   }
   if (!list_is_sound(&tier->promised) || !list_is_sound(&tier->active)) return 81;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
@@ -211,16 +211,6 @@ static int check_totals(const struct ps_tier *tier) {
   return 0;
 }
 
-static bool heap_is_sound(const struct heap *heap) {
-  for (uint32_t i = 0; i < heap->length; i++) {
-    const struct heap_entry *entry = &heap->entries[i], *parent = &heap->entries[(i - 1) / 2];
-    if (tier_heap_entry(heap, entry->item) != entry) return false;
-    if (i == 0 || parent->key < entry->key) continue;
-    if (parent->key > entry->key || parent->rank > entry->rank) return false;
-  }
-  return true;
-}
-
 /* 9x: pending fills are where their urgency says; of those that became more urgent after they were
  * handed out there is news. */
 static int check_fills(const struct ps_tier *tier) {
@@ -228,7 +218,7 @@ static int check_fills(const struct ps_tier *tier) {
   uint32_t pending[] = {0, 0, 0}, promoted = 0;
   if (!list_is_sound(lists[PS_TIER_DEMAND])) return 90;
   if (!list_is_sound(lists[PS_TIER_SPECULATIVE]) || !list_is_sound(&tier->promotions)) return 90;
-  if (!heap_is_sound(&tier->dated_fills)) return 91;
+  if (!tier_heap_is_sound(&tier->dated_fills)) return 91;
   for (uint32_t i = 0; i < tier->fill_count; i++) {
     const struct op *op = &tier->ops[i];
     if (op->state == OP_FREE) continue;
@@ -275,7 +265,7 @@ static int check_owners(const struct ps_tier *tier) {
 /* 10x: keeps, none of which is over, unless there were too many of them for one call to end. */
 static int check_keeps(const struct ps_tier *tier) {
   uint32_t kept = 0;
-  if (!heap_is_sound(&tier->keeps)) return 100;
+  if (!tier_heap_is_sound(&tier->keeps)) return 100;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
     const struct extent *extent = &tier->extents[i];
     if (!extent->tracked || !extent->kept) continue;
@@ -298,7 +288,8 @@ static int check_tenant(const struct ps_tier *tier, uint32_t tenant) {
     if (!extent->tracked) continue;
     bool is_prestaged = extent->prestaged && extent->tenant == tenant;
     bool is_kept = extent->kept && tier->frames[extent->frame].keeper == tenant;
-    if (extent->prestaged && extent->value_class != CLASS_HYDRATED) return 110;
+    bool is_own = extent->value_class != CLASS_HYDRATED && extent->value_class < OWN_CLASSES;
+    if (extent->prestaged && is_own) return 110;
     if (extent->prestaged && extent->frame == NONE) return 111;
     hint_frames += is_prestaged || is_kept;
     if (extent->tenant != tenant) continue;
@@ -345,6 +336,7 @@ int ps_tier_check(const struct ps_tier *tier) {
     if (tier->volumes[i].is_present) failed = check_volume(tier, i);
   }
   if (failed == 0) failed = check_totals(tier);
+  if (failed == 0) failed = tier_check_order(tier);
   if (failed == 0) failed = check_fills(tier);
   if (failed == 0) failed = check_keeps(tier);
   if (failed == 0) failed = check_owners(tier);

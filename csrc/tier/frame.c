@@ -1,4 +1,5 @@
 /* Frames: references, the free list, and eviction by the value tables. */
+#include "../ring.h"
 #include "internal.h"
 
 static void free_frame(struct ps_tier *tier, uint32_t frame) {
@@ -47,19 +48,6 @@ void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame) {
 
 /* ---- eviction ---- */
 
-static uint32_t age_bin(const struct ps_tier *tier, uint32_t last_use) {
-  uint64_t age_ms = (tier->now_ns - tier_tick_ns(tier, last_use)) / 1000000;
-  if (age_ms == 0) return 0;
-  uint32_t bin = 63u - (uint32_t)__builtin_clzll(age_ms);
-  return bin < AGE_BINS ? bin : AGE_BINS - 1;
-}
-
-/* What was read once and is not to be kept is as old as can be. */
-float tier_value(const struct ps_tier *tier, const struct extent *extent) {
-  uint32_t bin = extent->once ? AGE_BINS - 1 : age_bin(tier, extent->last_use);
-  return tier->values[extent->value_class * AGE_BINS + bin];
-}
-
 void tier_expire_promises(struct ps_tier *tier) {
   uint32_t now = tier_ticks(tier->now_ns);
   uint32_t index;
@@ -73,7 +61,7 @@ void tier_expire_promises(struct ps_tier *tier) {
 
 /* One of the coldest of those that a tenant keeps beyond its share; NONE: none of these is. */
 static uint32_t kept_beyond_share(const struct ps_tier *tier) {
-  const struct list *kept = &tier->classes[CLASS_KEPT];
+  const struct list *kept = &tier->kept_extents;
   uint32_t index = kept->last;
   for (uint32_t looks = 0; index != NONE && looks < HUNT_LENGTH; looks++) {
     uint16_t keeper = tier->frames[tier->extents[index].frame].keeper;
@@ -83,32 +71,11 @@ static uint32_t kept_beyond_share(const struct ps_tier *tier) {
   return NONE;
 }
 
-/* The coldest extent of each class but what is kept is a candidate; the one worth least. Among
- * equals the lowest class, and that is the one used longest ago in it. NONE: there is none. */
-static uint32_t worth_least(const struct ps_tier *tier) {
-  uint32_t best = NONE;
-  float best_value = 0;
-  for (uint32_t i = 0; i < CLASS_COUNT; i++) {
-    uint32_t index = tier->classes[i].last;
-    if (index == NONE || i == CLASS_KEPT) continue;
-    float value = tier_value(tier, &tier->extents[index]);
-    bool better = best == NONE || value < best_value;
-    if (!better && value == best_value) {
-      uint32_t now = tier_ticks(tier->now_ns);
-      better = now - tier->extents[index].last_use > now - tier->extents[best].last_use;
-    }
-    if (!better) continue;
-    best = index;
-    best_value = value;
-  }
-  return best;
-}
-
 /* What is kept goes last of all; but a keep holds as far as its tenant's share goes, and does not
  * cost another tenant anything of its own. */
 static uint32_t victim(const struct ps_tier *tier) {
-  uint32_t best = worth_least(tier);
-  uint32_t coldest_kept = tier->classes[CLASS_KEPT].last;
+  uint32_t best = tier_order_least(tier);
+  uint32_t coldest_kept = tier->kept_extents.last;
   if (coldest_kept == NONE) return best;
   if (best != NONE) {
     uint16_t tenant = tier->extents[best].tenant;
@@ -129,9 +96,25 @@ uint32_t tier_take_free(struct ps_tier *tier) {
   return frame;
 }
 
+/* The model hears of it, before nothing is left to tell of. */
+static void tell_evicted(struct ps_tier *tier, const struct extent *extent) {
+  struct ps_fact fact = {
+      .time_ns = tier->now_ns,
+      .offset = extent->number << tier->slot_shift,
+      .length = extent_bytes(tier, &tier->volumes[extent->volume], extent->number),
+      .value = tier_age_ns(tier, extent),
+      .aux = extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class,
+      .volume = extent->volume,
+      .tenant = extent->tenant,
+      .kind = PS_FACT_EVICTED,
+      .flags = extent->prestaged ? PS_FACT_UNREAD : 0};
+  (void)ps_ring_put(tier->config.ring, &fact);
+}
+
 uint32_t tier_evict(struct ps_tier *tier, uint32_t index) {
   assert(tier->extents[index].place == PLACE_EVICTABLE);
   assert(unclean_units(&tier->extents[index]) == 0);
+  if (tier->config.ring != NULL) tell_evicted(tier, &tier->extents[index]);
   tier->stats.evictions++;
   tier_forget_units(tier, index, UINT16_MAX);
   return tier_take_free(tier);
@@ -141,6 +124,7 @@ uint32_t tier_take_frame(struct ps_tier *tier) {
   uint32_t frame = tier_take_free(tier);
   if (frame != NONE) return frame;
   tier_expire_promises(tier);
+  tier_order_age(tier);
   uint32_t index = victim(tier);
   return index == NONE ? NONE : tier_evict(tier, index);
 }
@@ -167,11 +151,6 @@ int ps_tier_fresh(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *
   tier_enter(tier, now_ns, waiter);
   *frame = tier_get_frame(tier, waiter);
   return tier_leave(tier, waiter, *frame == NONE ? PS_TIER_WAIT : PS_TIER_DONE);
-}
-
-void ps_tier_set_values(struct ps_tier *tier, const float *values) {
-  assert(tier != NULL && values != NULL);
-  memcpy(tier->values, values, sizeof(tier->values));
 }
 
 /* ---- payload ---- */

@@ -1,6 +1,6 @@
 /* Hydrates: bringing extents in before anybody reads them, in frames that hints may take.
  *
- * What a hint may evict is looked for first at the cold end of each class, which is where what is
+ * What a hint may evict is looked for first at the cold ends of the runs, which is where what is
  * worth least is. The tenant's own extents may all be warmer than that: then a hand that goes round
  * the frames finds some of them, a few looks at a time.
  */
@@ -15,6 +15,7 @@ struct hunt {
   uint16_t tenant;
   bool is_at_limit; /* only what its own hydrates hold can make room */
   float ceiling;
+  bool is_below; /* the ceiling itself is too dear */
   uint32_t share;
   uint32_t found[SOURCE_COUNT];
   float values[SOURCE_COUNT];
@@ -29,14 +30,18 @@ static enum source source_of(const struct ps_tier *tier, const struct hunt *hunt
   return tier->tenants[extent->tenant].stats.frames > hunt->share ? SOURCE_OTHER : SOURCE_NONE;
 }
 
+static bool is_too_dear(const struct hunt *hunt, float value) {
+  return hunt->is_below ? value >= hunt->ceiling : value > hunt->ceiling;
+}
+
 /* The extent may be evicted: is it this hint's to take? True when there is no need to look at
- * warmer ones of its class. */
+ * warmer ones of its run. */
 static bool consider(const struct ps_tier *tier, struct hunt *hunt, uint32_t index) {
   const struct extent *extent = &tier->extents[index];
   enum source source = source_of(tier, hunt, extent);
   float value = tier_value(tier, extent);
   assert(extent->place == PLACE_EVICTABLE && !extent->kept);
-  if (source == SOURCE_NONE || value > hunt->ceiling) return false;
+  if (source == SOURCE_NONE || is_too_dear(hunt, value)) return false;
   if (hunt->found[source] == NONE || value < hunt->values[source]) {
     hunt->found[source] = index;
     hunt->values[source] = value;
@@ -44,13 +49,32 @@ static bool consider(const struct ps_tier *tier, struct hunt *hunt, uint32_t ind
   return source == SOURCE_OWN || hunt->is_at_limit;
 }
 
-static void search_classes(const struct ps_tier *tier, struct hunt *hunt) {
-  uint32_t classes = hunt->is_at_limit ? CLASS_HYDRATED + 1 : CLASS_COUNT;
-  for (uint32_t i = 0; i < classes; i++) {
-    uint32_t index = i == CLASS_KEPT ? NONE : tier->classes[i].last;
-    for (uint32_t looks = 0; index != NONE && looks < HUNT_LENGTH; looks++) {
+/* None of the runs from here on has anything better: what is worth more is of no use. */
+static bool is_done(const struct hunt *hunt, float value) {
+  enum source first = hunt->is_at_limit ? SOURCE_UNREAD : SOURCE_OWN;
+  if (hunt->found[first] != NONE && value >= hunt->values[first]) return true;
+  return is_too_dear(hunt, value);
+}
+
+/* What is unread has the class that its hydrate gave it. */
+static bool may_be_unread(uint32_t cell) {
+  uint32_t value_class = cell / AGE_BINS;
+  return value_class == CLASS_HYDRATED || value_class >= OWN_CLASSES;
+}
+
+static void search_runs(const struct ps_tier *tier, struct hunt *hunt) {
+  const struct order *order = &tier->order;
+  uint32_t most = HUNT_MOST;
+  for (uint32_t rank = tier_order_next(tier, 0); rank != NONE && most > 0;
+       rank = tier_order_next(tier, rank + 1)) {
+    uint32_t cell = order->cells[rank];
+    if (is_done(hunt, order->values[cell])) return;
+    if (hunt->is_at_limit && !may_be_unread(cell)) continue;
+    uint32_t index = tier_order_coldest(tier, rank);
+    for (uint32_t looks = 0; index != NONE && looks < HUNT_LENGTH && most > 0; looks++) {
+      most--;
       if (consider(tier, hunt, index)) break;
-      index = tier_list_previous(&tier->classes[i], index);
+      index = tier_order_warmer(tier, index);
     }
   }
 }
@@ -83,8 +107,13 @@ static bool may_take_free(const struct ps_tier *tier, const struct hunt *hunt) {
   return tier->frames_free > tier->config.frame_count / SPARE_SHARE;
 }
 
+/* Speculation is worth a frame only when what it evicts is worth less. */
+static void set_ceiling(const struct ps_tier *tier, struct hunt *hunt, float value) {
+  hunt->is_below = value > 0;
+  hunt->ceiling = value > 0 ? value : tier->order.values[CLASS_HYDRATED * AGE_BINS];
+}
+
 static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {
-  bool is_speculative = access->urgency == PS_TIER_SPECULATIVE;
   struct hunt hunt = {.tenant = access->tenant,
                       .is_at_limit = tier_is_at_hint_limit(tier, access->tenant),
                       .ceiling = __builtin_inff(),
@@ -92,9 +121,10 @@ static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *ac
                       .found = {NONE, NONE, NONE}};
   if (tier->frame_queue.first != NULL || tier->tenants[access->tenant].hint_limit == 0) return NONE;
   if (may_take_free(tier, &hunt)) return tier_take_free(tier);
-  if (is_speculative) hunt.ceiling = tier->values[CLASS_HYDRATED * AGE_BINS];
+  if (access->urgency == PS_TIER_SPECULATIVE) set_ceiling(tier, &hunt, access->value);
   tier_expire_promises(tier);
-  search_classes(tier, &hunt);
+  tier_order_age(tier);
+  search_runs(tier, &hunt);
   if (hunt.found[SOURCE_OWN] == NONE) search_frames(tier, &hunt);
   uint32_t index = choose(&hunt);
   return index == NONE ? NONE : tier_evict(tier, index);
@@ -130,7 +160,7 @@ static int hydrate(struct ps_tier *tier, const struct span *span,
   if (index == NONE || tier->extents[index].frame == NONE) {
     uint32_t frame = hint_frame(tier, access);
     if (frame == NONE) return PS_TIER_NO_ROOM;
-    index = tier_bring_in(tier, index, span, access->tenant, CLASS_HYDRATED, frame);
+    index = tier_bring_in(tier, index, span, access->tenant, access->value_class, frame);
     tier_set_prestaged(tier, index, true);
   }
   tier->extents[index].hinted = 1;
@@ -143,7 +173,8 @@ int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
                     uint32_t length, const struct ps_tier_access *access) {
   struct span span;
   assert(tier != NULL && access != NULL && access->tenant < tier->config.tenant_count);
-  assert(access->urgency <= PS_TIER_SPECULATIVE);
+  assert(access->urgency <= PS_TIER_SPECULATIVE && access->value_class < CLASS_COUNT);
+  assert(access->value_class == CLASS_HYDRATED || access->value_class >= OWN_CLASSES);
   tier_enter(tier, now_ns, NULL);
   if (tier_span(tier, volume, offset, length, &span) != 0) return PS_TIER_INVALID;
   return hydrate(tier, &span, access);

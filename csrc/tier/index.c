@@ -101,7 +101,6 @@ uint32_t tier_bring_in(struct ps_tier *tier, uint32_t index, const struct span *
   extent->tenant = tenant;
   extent->hinted = 0;
   extent->value_class = (uint16_t)(value_class & (CLASS_COUNT - 1));
-  extent->once = value_class == CLASS_ONCE;
   tier_set_frame(tier, index, frame);
   return index;
 }
@@ -148,12 +147,13 @@ void tier_list_dirty(struct ps_tier *tier, uint32_t index, enum dirty_list where
 
 /* ---- places ---- */
 
+/* NULL: it is in the order of eviction instead. */
 static struct list *place_list(struct ps_tier *tier, const struct extent *extent) {
   switch (extent->place) {
     case PLACE_UNSYNCED:
       return &volume_of(tier, extent)->unsynced;
     case PLACE_EVICTABLE:
-      return &tier->classes[extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class];
+      return extent->kept ? &tier->kept_extents : NULL;
     default:
       assert(extent->place == PLACE_PROMISED);
       return &tier->promised;
@@ -163,7 +163,12 @@ static struct list *place_list(struct ps_tier *tier, const struct extent *extent
 void tier_unplace(struct ps_tier *tier, uint32_t index) {
   struct extent *extent = &tier->extents[index];
   if (extent->place == PLACE_NONE) return;
-  tier_list_remove(place_list(tier, extent), index);
+  struct list *list = place_list(tier, extent);
+  if (list == NULL) {
+    tier_order_remove(tier, index);
+  } else {
+    tier_list_remove(list, index);
+  }
   extent->place = PLACE_NONE;
 }
 
@@ -174,13 +179,13 @@ static enum place wanted_place(const struct ps_tier *tier, const struct extent *
   return extent->promised ? PLACE_PROMISED : PLACE_EVICTABLE;
 }
 
-/* Was used before anything in the list of a class: it was pinned, unwritten or kept for long. */
+/* Was used before anything in the list. */
 static bool is_coldest(const struct ps_tier *tier, const struct list *list,
                        const struct extent *extent) {
   if (list->last == NONE) return false;
   const struct extent *last = &tier->extents[list->last];
   uint32_t now = tier_ticks(tier->now_ns);
-  return !last->once && now - extent->last_use > now - last->last_use;
+  return now - extent->last_use > now - last->last_use;
 }
 
 static void place(struct ps_tier *tier, uint32_t index, enum place wanted) {
@@ -188,13 +193,17 @@ static void place(struct ps_tier *tier, uint32_t index, enum place wanted) {
   assert(extent->place == PLACE_NONE && wanted != PLACE_NONE);
   extent->place = wanted & 3;
   struct list *list = place_list(tier, extent);
+  if (list == NULL) {
+    tier_order_add(tier, index);
+    return;
+  }
   if (wanted == PLACE_UNSYNCED) {
     struct volume *volume = volume_of(tier, extent);
     if (list->length == 0) volume->unsynced_since_ns = tier->now_ns;
     tier_activate(tier, volume);
   }
-  /* The hot end of a class is its front; everything else is in order of arrival. */
-  if (wanted == PLACE_EVICTABLE && !extent->once && !is_coldest(tier, list, extent)) {
+  /* The hot end of what is kept is its front; everything else is in order of arrival. */
+  if (wanted == PLACE_EVICTABLE && !is_coldest(tier, list, extent)) {
     tier_list_prepend(list, index);
   } else {
     tier_list_append(list, index);

@@ -1,12 +1,15 @@
 /* Reads: hits pin, misses wait for fills. */
 #include "keep.h"
 
-static void warm(struct ps_tier *tier, struct extent *extent, bool is_first) {
+/* `is_first`: it was brought in for this read. `is_ahead`: a hydrate brought it in, and this is the
+ * first read of it: if that gave it a class of the model's, this is what it was to have it for. */
+static void warm(struct ps_tier *tier, struct extent *extent, bool is_first, bool is_ahead) {
+  uint32_t value_class = extent->value_class;
   extent->last_use = tier_ticks(tier->now_ns);
-  extent->once = 0;
-  if (extent->value_class < CLASS_READ) {
+  if (value_class >= OWN_CLASSES && is_ahead) return;
+  if (value_class < CLASS_READ || (value_class >= OWN_CLASSES && is_first)) {
     extent->value_class = CLASS_READ;
-  } else if (extent->value_class == CLASS_READ && !is_first) {
+  } else if (value_class >= OWN_CLASSES || (value_class == CLASS_READ && !is_first)) {
     extent->value_class = CLASS_READ_AGAIN;
   }
 }
@@ -21,7 +24,7 @@ static void meet_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant) {
 static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
                   const struct ps_tier_access *access, bool is_seen) {
   struct extent *extent = &tier->extents[index];
-  bool is_used_up = extent->prestaged && extent->tenant == access->tenant;
+  bool is_ahead = extent->prestaged;
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
   tier_meet(tier, index, units, is_seen);
   /* A read that warms nothing leaves the rest of the extent to its keep. */
@@ -29,11 +32,9 @@ static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
     meet_keep(tier, index, access->tenant);
   extent->promised = 0;
   if (!access->once) {
-    warm(tier, extent, is_seen);
-  } else if (is_used_up && extent->value_class == CLASS_HYDRATED) {
-    /* It was brought in for one read. */
-    extent->value_class = CLASS_ONCE;
-    extent->once = 1;
+    warm(tier, extent, is_seen, is_ahead);
+  } else if (is_ahead && extent->tenant == access->tenant) {
+    extent->value_class = CLASS_ONCE; /* it was brought in for one read */
   } else if (is_seen) {
     extent->last_use = tier_ticks(tier->now_ns);
   } /* else it neither warms nor cools what others keep */

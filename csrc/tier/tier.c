@@ -29,7 +29,7 @@ static bool allocate(struct ps_tier *tier) {
   tier->fill_count = config->frame_count * FILLS_PER_FRAME;
   tier->op_count = tier->fill_count + WRITE_OPS + config->volume_count;
   tier->buckets = calloc(buckets, sizeof(*tier->buckets));
-  tier->extents = calloc(config->extent_count, sizeof(*tier->extents));
+  tier->extents = calloc((size_t)config->extent_count + CELLS, sizeof(*tier->extents));
   tier->frames = calloc(config->frame_count, sizeof(*tier->frames));
   tier->ops = calloc(tier->op_count, sizeof(*tier->ops));
   tier->volumes = calloc(config->volume_count, sizeof(*tier->volumes));
@@ -63,9 +63,7 @@ static void init_free_lists(struct ps_tier *tier) {
 }
 
 static void init_lists(struct ps_tier *tier) {
-  for (uint32_t i = 0; i < CLASS_COUNT; i++) {
-    tier_list_init(&tier->classes[i], &tier->extents[0].place_links, sizeof(struct extent));
-  }
+  tier_list_init(&tier->kept_extents, &tier->extents[0].place_links, sizeof(struct extent));
   tier_list_init(&tier->promised, &tier->extents[0].place_links, sizeof(struct extent));
   tier_list_init(&tier->demand_fills, &tier->ops[0].links, sizeof(struct op));
   tier_list_init(&tier->speculative_fills, &tier->ops[0].links, sizeof(struct op));
@@ -76,13 +74,6 @@ static void init_lists(struct ps_tier *tier) {
                  sizeof(struct frame));
   tier_heap_init(&tier->dated_fills, tier->dated_fills.entries, &tier->ops[0].links.previous,
                  sizeof(struct op));
-}
-
-/* Least recently used: the older the bin, the less it is worth, whatever the class. */
-static void init_values(struct ps_tier *tier) {
-  for (uint32_t i = 0; i < CLASS_COUNT * AGE_BINS; i++) {
-    tier->values[i] = (float)(AGE_BINS - 1 - i % AGE_BINS);
-  }
 }
 
 struct ps_tier *ps_tier_new(const struct ps_tier_config *config) {
@@ -99,7 +90,8 @@ struct ps_tier *ps_tier_new(const struct ps_tier_config *config) {
   tier->credits = tier->budget;
   init_free_lists(tier);
   init_lists(tier);
-  init_values(tier);
+  tier_order_init(tier);
+  tier_values_init(tier);
   for (uint32_t i = 0; i < config->tenant_count; i++) {
     tier->tenants[i].hint_limit = config->frame_count / HINT_SHARE;
   }

@@ -50,7 +50,6 @@ static void mark_changed(struct ps_tier *tier, uint32_t index, const struct span
   tier_set_prestaged(tier, index, false);
   extent->valid |= span->touched;
   extent->promised = 0;
-  extent->once = 0;
   extent->value_class = CLASS_WRITTEN;
   extent->last_use = tier_ticks(tier->now_ns);
   tier->sequence++;

@@ -22,8 +22,10 @@ SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 def build(folder: Path, *flags: str, compiler: str = "", root: Path = ROOT) -> Path:
     """Compile the model with the tier of a tree and return the program."""
     program = folder / "tier_model"
-    sources = [*(root / "csrc/tests").glob("tier_*.c"), *(root / "csrc/tier").glob("*.c")]
+    folders = (("tests", "tier_*.c"), ("tier", "*.c"), ("ring", "*.c"))
+    sources = [path for name, which in folders for path in (root / "csrc" / name).glob(which)]
     command = [compiler or os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-g", "-O2"]
+    command += ["-iquote", root / "csrc"]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, *warnings, *flags, *sorted(sources), "-o", program], check=True)
     return program
