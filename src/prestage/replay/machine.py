@@ -36,9 +36,10 @@ EVENT_FIELDS: Final = (
     ("op", "u1", 38),
     ("flags", "u1", 39),
     ("priority", "u1", 40),
+    ("reserved", "V7", 41),
 )
-"""Name, type and offset in bytes: struct ps_replay_event without what is reserved."""
-RESULT_FIELDS: Final = (("ready_ns", "<u8", 0), ("state", "<u4", 8))
+"""Name, type and offset in bytes: struct ps_replay_event."""
+RESULT_FIELDS: Final = (("ready_ns", "<u8", 0), ("state", "<u4", 8), ("reserved", "<u4", 12))
 """Likewise of struct ps_replay_result."""
 
 
