@@ -6,6 +6,7 @@ here reaches a byte of a block: at worst the target starts it anew.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -41,6 +42,8 @@ SHARE: Final = 4
 """And so often that they do not fill more than this part of the ring."""
 PR_SET_PDEATHSIG: Final = 1
 """<linux/prctl.h>"""
+OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+SPARED: Final = "500"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PAGE_BYTES: Final = resource.getpagesize()
 
@@ -101,6 +104,9 @@ def main(
 def _behave(launch: Launch) -> None:
     """Stand back for the data path, take no more memory than is allowed, outlive no target."""
     os.nice(launch.niceness)
+    with contextlib.suppress(OSError):
+        # Should memory run out, it is this process that can be spared.
+        OOM_SCORE.write_text(SPARED, "ascii")
     # Should the target die while this process is stopped, it goes on and hears of it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     if launch.memory_bytes:

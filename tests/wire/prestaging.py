@@ -43,7 +43,7 @@ FRAMES = 32
 ORDERS_A_READ = AHEAD + 1
 """Of the follower, which also says that what was read is worth nothing any more."""
 CHAIN_SLOTS = 3 * FRAMES
-"""So many are read one after the other again and again: what was used last is never read next."""
+"""So many are read one after the other, in turns: what was used last is never read next."""
 VOLUME_SLOTS = 128
 WITHIN_S = 60.0
 MEDIUM = {

@@ -1,4 +1,4 @@
-"""The prestager beside a target on the wire: what it is good for, and that its ends cost no byte."""
+"""The prestager beside a target on the wire: what it is good for; its ends cost no byte."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_clean_stop_keeps_what_it_learned(tmp_path: Path) -> None:
         pid = client.call("prestage_get_prestager")["pid"]
         assert target.terminate() == 0
         assert not is_there(pid)
-        assert "prestager.snapshot" in os.listdir(tmp_path)
+        assert (tmp_path / "prestager.snapshot").exists()
         assert "warning" not in target.log.read_text()
 
 
