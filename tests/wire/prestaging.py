@@ -47,7 +47,8 @@ CHAIN_SLOTS = 3 * FRAMES
 VOLUME_SLOTS = 128
 WITHIN_S = 60.0
 MEDIUM = {
-    "seed": 7, "read_us": 200, "read_p99_us": 400, "write_us": 200, "bandwidth": "1G", "channels": 8,
+    "seed": 7, "read_us": 200, "read_p99_us": 400, "write_us": 200, "bandwidth": "1G",
+    "channels": 8,
 }  # fmt: skip
 
 
