@@ -23,12 +23,12 @@ from prestage.target.prestager.holdout import Holdout
 from prestage.target.prestager.intake import Evictions, Intake
 from prestage.target.prestager.ledger import Source, SourceReport
 from prestage.target.prestager.planner import room_for
-from prestage.target.prestager.prices import Prices, keep_index, outlook
+from prestage.target.prestager.prices import Prices, outlook
 from prestage.target.prestager.score import ReturnScore
 from prestage.target.prestager.shadow import Shadows
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
-from prestage.target.prestager.tables import POLICIES, in_force, lru_table, mq_table
+from prestage.target.prestager.tables import HELD_WORTH, POLICIES, in_force, lru_table, mq_table
 from prestage.target.ring import RingWaits
 
 __all__ = ["Decision", "Prestager", "PrestagerConfig", "PrestagerReport"]
@@ -37,8 +37,6 @@ CHUNK: Final = 4096
 """Facts that are seen as of one moment."""
 RECENT_S: Final = 1200.0
 """Groups touched so lately say how scores are spread."""
-FETCH_WORTH: Final = 1.25
-"""A fetch evicts what is worth less than so many times what is usually evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,6 @@ class Prestager:
         self._shadows = Shadows(POLICIES, frame_count, config.half_life_s)
         self._class_scores = np.zeros(CLASSES)
         chances = self._score.chances(self._class_scores, STRATA)
-        self._index = keep_index(chances)
         self._outlook = outlook(chances, 0.0, config.flash_floor)
         self._unsaid: list[I64] = []
         self._refreshed_s = self._ticked_s = -np.inf
@@ -174,10 +171,9 @@ class Prestager:
         groups = self._groups
         scores = self._score.scores(groups, numbers)
         groups.score[numbers] = scores
-        groups.value_class[numbers] = value_classes(
-            scores, self._score.cuts, groups.gap_s[numbers], groups.touches[numbers],
-            groups.kind[numbers] == SHARED,
-        )  # fmt: skip
+        score, gap = self._score.buckets(scores, groups.gap_s[numbers])
+        shared = groups.kind[numbers] == SHARED
+        groups.value_class[numbers] = value_classes(score, gap, groups.touches[numbers], shared)
         groups.asked_s[numbers] = 0
 
     def _try_policies(self, touches: Touches, is_read: Bools) -> None:
@@ -195,7 +191,7 @@ class Prestager:
         if read.any():
             ages_s = gone.ages_s[read]
             where = (gone.classes[read], age_bins(ages_s))
-            self._prices.see_victims(self._index[where])
+            self._prices.see_victims(self._outlook.keep[where])
             share = 1 - 0.998 ** len(ages_s)
             self._life_s += share * (float(ages_s.mean()) - self._life_s)
             for policy, table in self._tables.items():
@@ -210,7 +206,6 @@ class Prestager:
             self._fade(now_s - self._refreshed_s)
         self._refreshed_s = now_s
         chances = self._chances(now_s)
-        self._index = keep_index(chances)
         limit = self._config.most_flash_reads * self._reads
         self._prices.see_use(is_dear=self._flash_reads > limit)
         self._outlook = outlook(chances, self._prices.memory, self._prices.flash)
@@ -229,7 +224,8 @@ class Prestager:
         self._score.see_waiting(groups, number, np.full(len(number), now_s))
         self._score.update_rates()
         own = number[groups.kind[number] != SHARED]
-        self._score.update_cuts(groups.score[own[now_s - groups.touched_s[own] < RECENT_S]])
+        recent = own[now_s - groups.touched_s[own] < RECENT_S]
+        self._score.update_cuts(groups.score[recent], groups.gap_s[recent])
         classes, size = groups.value_class[number].astype(np.int64), groups.size[number]
         where = classes * AGE_BINS + age_bins(now_s - groups.touched_s[number])
         waiting = np.bincount(where, size, minlength=CLASSES * AGE_BINS)
@@ -253,7 +249,7 @@ class Prestager:
 
     def _set_tables(self) -> None:
         mq = mq_table(2 * self._life_s)
-        self._tables = {"lru": lru_table(), "mq": mq, "hazard": self._index}
+        self._tables = {"lru": lru_table(), "mq": mq, "hazard": self._outlook.keep}
 
     def _classify(self, now_s: float) -> NDArray[np.void]:
         """Return orders that give the extents touched since the last time their classes."""
@@ -274,7 +270,7 @@ class Prestager:
 
     def _fetch(self, now_s: float, gauges: Gauges) -> NDArray[np.void]:
         candidates = self._speculation.planner.by_return(
-            now_s, self._outlook, self._prices.flash
+            now_s, self._outlook, self._prices.memory
         )
         if len(candidates.groups) == 0:
             return np.zeros(0, ORDER)
@@ -288,7 +284,7 @@ class Prestager:
     def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:
         orders = self._orders(chosen.rows, OrderKind.FETCH)
         orders["value_class"] = hold_classes(chosen.holds_s)
-        orders["value"] = FETCH_WORTH * self._prices.memory
+        orders["value"] = np.minimum(chosen.gains, HELD_WORTH) * self._prices.memory
         orders["id"] = self._last_id + 1 + np.arange(len(orders))
         orders["expires_ns"] = int((now_s + 4 * self._config.horizon_s) * 1e9)
         self._last_id += len(orders)

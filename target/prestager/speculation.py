@@ -39,11 +39,12 @@ class SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """Extents to fetch, the group that each is fetched for, and how long it is to be held."""
+    """Extents to fetch, the group that each is fetched for, how long to hold it, and the gain."""
 
     rows: I64
     groups: I64
     holds_s: F64
+    gains: F64
 
 
 class Speculation:
@@ -157,18 +158,20 @@ class Speculation:
         groups.asked_s[candidates.groups] = waits
         room = min(room, int(self._config.ahead_share * self._frame_count) - self.ahead)
         if room <= 0 or not may.any():
-            return Fetches(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+            none = np.zeros(0, np.int64)
+            return Fetches(none, none, np.zeros(0), np.zeros(0))
         chosen = candidates.where(may)
         plan = self.planner.plan(chosen, room)
         self._extents.marks[plan.rows] |= np.uint8(WAITING)
         holds_s = chosen.deadlines_s[plan.candidate] - now_s
-        return Fetches(plan.rows, chosen.groups[plan.candidate], holds_s)
+        gains = chosen.gains[plan.candidate]
+        return Fetches(plan.rows, chosen.groups[plan.candidate], holds_s, gains)
 
     def _calibrate(self, source: Source, candidates: Candidates) -> Candidates:
         """Return the candidates that are worth it still by what came of others like them."""
         likely = self.ledger.calibrated(source, candidates.chances)
-        gains = candidates.gains + likely - candidates.chances
-        return replace(candidates, gains=gains).where(gains > 0)
+        gains = candidates.gains * likely / np.maximum(candidates.chances, 1e-9)
+        return replace(candidates, gains=gains).where(gains > 1)
 
     def _predict(self, source: Source, new: Candidates) -> None:
         """Write down predictions about groups of which something is missing, and mark it."""
