@@ -182,8 +182,7 @@ class Supervisor:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=[getattr(launch, name) for name in DESCRIPTORS],
-            # Ctrl-C on a terminal is for the target. Should the target die while this process is
-            # stopped, the kernel lets it go on: then it is of a group that nobody looks after.
+            # Ctrl-C on a terminal is for the target, which says when to end.
             process_group=0,
             env=_environment(),
         )
@@ -230,13 +229,16 @@ class Supervisor:
         ending = loop.create_task(child.process.wait())
         killed = ""
         while not ending.done():
-            await asyncio.wait({ending}, timeout=max(self._silent_at(child) - loop.time(), 0.001))
+            left_s = max(self._silent_at(child) - loop.time(), 0.001)
+            # It is judged more strictly once it has been heard.
+            await asyncio.wait({ending}, timeout=min(left_s, self.settings.prestager.silence_s))
             if ending.done() or loop.time() < self._silent_at(child):
                 continue
             # The target itself may have been stopped: what has come meanwhile counts.
             await asyncio.wait({ending}, timeout=SECOND_LOOK_S)
             if not ending.done() and loop.time() >= self._silent_at(child) and not killed:
-                killed = f"gave no sign of life for {loop.time() - child.heard_s:.1f} s, was killed"
+                silent_s = loop.time() - child.heard_s
+                killed = f"gave no sign of life for {silent_s:.1f} s and was killed"
                 self._kill(child)
         said = await self._bury(child)
         return killed or _how(ending.result(), said)
