@@ -38,14 +38,16 @@ enum ps_order_kind {
   PS_ORDER_RESET = 5     /* all fetches are withdrawn, and the value tables are LRU again */
 };
 
-/* How a fetch ended: PS_FACT_FETCHED. */
+/* How a fetch ended: PS_FACT_FETCHED comes once for each that was not refused, when nothing of it
+ * is under way any more (after a reset, or when the volume goes: at once). Its value says how many
+ * bytes were read from the medium for it, which is done in whole units of the tier. */
 enum ps_order_end {
   PS_ORDER_LANDED = 0,    /* all of it was read from the medium, or some of it was and the rest was
                              warm */
   PS_ORDER_WARM = 1,      /* nothing was missing */
   PS_ORDER_NO_ROOM = 2,   /* some of it found no frame that is worth less */
   PS_ORDER_FAILED = 3,    /* the medium failed, or the volume went away */
-  PS_ORDER_WITHDRAWN = 4, /* before any of it was started */
+  PS_ORDER_WITHDRAWN = 4, /* before all of it was started */
   PS_ORDER_EXPIRED = 5    /* its time passed before all of it was started */
 };
 
@@ -55,12 +57,14 @@ struct ps_order {
   uint64_t length;     /* bytes; at most PS_ORDER_MAX_BYTES */
   uint64_t age_ns;     /* CLASSIFY */
   uint64_t expires_ns; /* FETCH: not started later than this, on the clock of the facts */
-  float value;         /* FETCH: expected benefit per byte, in the unit of the value tables */
+  float value;         /* FETCH: expected benefit per byte, in the unit of the value tables; 0 or
+                          more. That unit is the model's own choice; hints speculate on what hosts
+                          say they read next as worth 1, a read per second */
   uint32_t aux;
   uint16_t volume;
   uint16_t tenant;
   uint8_t kind;        /* enum ps_order_kind */
-  uint8_t value_class; /* FETCH, CLASSIFY: one of the model's */
+  uint8_t value_class; /* FETCH, CLASSIFY: one of the model's; FETCH: or 0 */
   uint8_t reserved[10];
 };
 
@@ -86,7 +90,7 @@ struct ps_orders_header {
 struct ps_orders_stats {
   uint64_t orders, refused, resets;
   uint64_t fetches, landed, warm, no_room, failed, withdrawn, expired;
-  uint64_t fetched_bytes; /* started */
+  uint64_t fetched_bytes; /* that media were asked for */
   uint32_t pending;       /* fetches that have not ended */
 };
 
@@ -111,8 +115,11 @@ void ps_orders_volume(struct ps_orders *orders, uint64_t now_ns, uint32_t volume
                       struct ps_sched *sched, uint64_t size_bytes);
 /* Whether orders wait. A load. */
 bool ps_orders_waiting(const struct ps_orders *orders);
-/* Takes up to `most` orders; false when others are left. Fills in the gauges. */
+/* Ends what has expired, takes up to `most` orders (fewer when they are much work), and fills in
+ * the gauges. False when there is more to do: call again. */
 bool ps_orders_take(struct ps_orders *orders, uint64_t now_ns, uint32_t most);
+/* When ps_orders_take is to be called although no order waits; UINT64_MAX: never. */
+uint64_t ps_orders_next_time(const struct ps_orders *orders);
 /* A volume whose scheduler got a job since it was last told; -1: none. */
 int32_t ps_orders_next_volume(struct ps_orders *orders);
 /* As ps_hints_start_job, for a job whose owner is PS_JOB_OF_ORDERS. */
@@ -120,7 +127,8 @@ void ps_orders_start_job(struct ps_orders *orders, uint64_t now_ns, struct ps_sc
 /* A fill that carried a cookie with PS_COOKIE_OF_ORDERS in it has ended. */
 void ps_orders_fill_ended(struct ps_orders *orders, uint64_t now_ns, uint64_t cookie,
                           uint32_t bytes, int32_t error);
-/* The model is gone: as PS_ORDER_RESET, and what stands in the ring is forgotten. */
+/* The model is gone: as PS_ORDER_RESET, and what stands in the ring is forgotten. Where very many
+ * fetches are pending some of them are left to ps_orders_take. */
 void ps_orders_reset(struct ps_orders *orders, uint64_t now_ns);
 void ps_orders_get_stats(const struct ps_orders *orders, struct ps_orders_stats *stats);
 /* All internal invariants (for tests): 0, or the number of the one that fails. */

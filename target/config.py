@@ -25,6 +25,7 @@ from prestage.target.settings import (
     HintSettings,
     LimitSettings,
     NamespaceSettings,
+    PrestagerSettings,
     SchedulerSettings,
     Settings,
     TargetSettings,
@@ -64,6 +65,9 @@ QUANTITIES: dict[tuple[type[Settings], str], Callable[[Any], int | float]] = {
     (HintSettings, "grace_s"): parse_duration_s,
     (HintSettings, "follow_bytes"): parse_size,
     (TenantSettings, "intent_bytes"): parse_size,
+    (PrestagerSettings, "snapshot_s"): parse_duration_s,
+    (PrestagerSettings, "silence_s"): parse_duration_s,
+    (PrestagerSettings, "memory"): parse_size,
 }
 """Fields that are written with a unit, and what reads them."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from prestage.target.hint_checks import check_extension, check_hints
 from prestage.target.media_options import MEDIA_OPTIONS, check_faults, check_media
+from prestage.target.prestager_checks import check_prestager
 from prestage.target.settings import (
     DISCOVERY_NQN,
     MAX_NSID,
@@ -73,6 +74,7 @@ def check(settings: TargetSettings) -> Iterator[Found]:
     yield from _range("transport.poll_us", settings.transport.poll_us, 0, 1_000_000)
     yield from check_hints(settings)
     yield from _check_tenant_hosts(settings)
+    yield from check_prestager(settings.prestager)
     subsystems = settings.subsystems
     if len(subsystems) > MAX_SUBSYSTEMS:
         yield "subsystems", f"found {len(subsystems)}, expected at most {MAX_SUBSYSTEMS}"

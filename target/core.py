@@ -337,11 +337,29 @@ class CoreDataPath:
         """Return the memfd of the ring of facts, which stays ours; -1: none."""
         return int(lib.ps_core_ring_fd(self._core))
 
-    def set_values(self, values: list[float]) -> None:
-        """Publish the value tables: 8 classes by 32 age bins (csrc/tier.h)."""
-        if len(values) != 8 * 32:
-            raise DataPathError(f"{len(values)} values", "value tables", "8 x 32 numbers")
-        lib.ps_core_set_values(self._core, ffi.new("float[]", values))
+    # ---- the prestager ----
+
+    def ring_wake_fd(self) -> int:
+        """Return the eventfd that says that the ring has what its reader waits for; -1: none."""
+        return int(lib.ps_core_ring_wake_fd(self._core))
+
+    def orders_fd(self) -> int:
+        """Return the memfd of orders, which stays ours; -1: none are taken."""
+        return int(lib.ps_core_orders_fd(self._core))
+
+    def orders_wake_fd(self) -> int:
+        """Return the eventfd by which the data path is told of orders; -1: none are taken."""
+        return int(lib.ps_core_orders_wake_fd(self._core))
+
+    def orders_reset(self) -> None:
+        """Forget all orders: who gave them is gone."""
+        lib.ps_core_orders_reset(self._core)
+
+    def orders_stats(self) -> dict[str, int]:
+        """Return the counters of struct ps_orders_stats."""
+        stats = ffi.new("struct ps_orders_stats *")
+        lib.ps_core_orders_stats(self._core, stats)
+        return _fields(stats)
 
 
 async def _to_its_end(work: asyncio.Future[T]) -> T:

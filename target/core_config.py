@@ -39,6 +39,7 @@ def core_config(settings: TargetSettings, lib: Any) -> dict[str, Any]:
         "merge_bytes": settings.scheduler.merge_bytes,
         "tenant_count": MAX_TENANTS + 1,
         "ring_capacity": settings.hints.ring_facts,
+        "orders_capacity": settings.prestager.orders if settings.prestager.enabled else 0,
         "hints": hints_config(settings, lib),
     }
 

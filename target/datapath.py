@@ -254,6 +254,23 @@ class DataPath(Protocol):
     def ring_fd(self) -> int:
         """Return the memfd of the ring of facts, which stays the data path's; -1: none."""
 
+    # ---- the prestager ----
+
+    def ring_wake_fd(self) -> int:
+        """Return the eventfd that says that the ring has what its reader waits for; -1: none."""
+
+    def orders_fd(self) -> int:
+        """Return the memfd of orders, which stays the data path's; -1: none are taken."""
+
+    def orders_wake_fd(self) -> int:
+        """Return the eventfd by which the data path is told of orders; -1: none are taken."""
+
+    def orders_reset(self) -> None:
+        """Forget all orders: who gave them is gone."""
+
+    def orders_stats(self) -> dict[str, int]:
+        """Return the counters of struct ps_orders_stats."""
+
 
 class Cookies:
     """Pairs what was asked of the data path with its DoneNotice."""

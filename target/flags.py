@@ -56,6 +56,8 @@ class ServeFlags:
     dram: str | None = None
     reactors: int | None = None
     extension: bool = False
+    prestager: bool = True
+    """False: `--no-prestager`."""
     control_socket: str | None = None
     state_directory: str | None = None
 
@@ -77,6 +79,8 @@ def settings_from_flags(flags: ServeFlags) -> TargetSettings:
         changes["listeners"] = [parse_listener(text, "--listen") for text in flags.listen]
     if flags.dram is not None:
         changes["tier"] = _tier(settings, flags.dram)
+    if not flags.prestager:
+        changes["prestager"] = msgspec.structs.replace(settings.prestager, enabled=False)
     settings = msgspec.structs.replace(settings, **changes)
     settings = msgspec.structs.replace(settings, subsystems=_subsystems(settings, flags))
     try:

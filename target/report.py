@@ -30,6 +30,7 @@ def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str
         "placement": runtime.placement.report(runtime.load()),
         "tier": data_path.tier_stats(),
         "hints": hint_report(runtime),
+        "prestager": runtime.prestager.report(),
         "subsystems": [_subsystem(runtime, s) for s in runtime.subsystems.values()],
         "warnings": runtime.warnings,
     }

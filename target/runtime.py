@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from prestage.target.datapath import Cookies, DataPath
 from prestage.target.network import Network
 from prestage.target.placement import Placement
 from prestage.target.settings import TargetSettings
+from prestage.target.supervisor import COMMAND, Supervisor
 from prestage.target.tenants import Tenants
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Runtime:
 
     data_path: DataPath
     settings: TargetSettings
+    prestager_command: Sequence[str] = COMMAND
     cookies: Cookies = field(default_factory=Cookies)
     subsystems: dict[str, Subsystem] = field(default_factory=dict)
     """By NQN, the discovery subsystem included."""
@@ -52,6 +55,7 @@ class Runtime:
     all_closed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while there are no connections."""
     tenants: Tenants = field(init=False)
+    prestager: Supervisor = field(init=False)
     discovery: Discovery | None = None
     network: Network = field(default_factory=Network)
     placement: Placement = field(init=False)
@@ -66,6 +70,8 @@ class Runtime:
     def __post_init__(self) -> None:
         self.placement = Placement.of(self.settings.reactors, self.settings.cpus)
         self.tenants = Tenants(self.data_path, self.settings)
+        self.prestager = Supervisor(self.data_path, self.settings, self.prestager_command)
+        self.tenants.named = self.prestager.name_tenant
 
     def load(self) -> list[int]:
         """Return the number of connections of each reactor."""
@@ -78,7 +84,8 @@ class Runtime:
     def warnings(self) -> list[str]:
         """What somebody should know, in sentences."""
         namespaces = [n for s in self.subsystems.values() for n in s.namespaces.values()]
-        return [*self.own_warnings, *(text for n in namespaces for text in n.warnings)]
+        own = [*self.own_warnings, *self.prestager.warnings]
+        return [*own, *(text for n in namespaces for text in n.warnings)]
 
     def close(self, connection: Connection, *, after_output: bool = True) -> None:
         """Close a connection once; what hangs on it goes when its ClosedNotice comes."""

@@ -165,6 +165,27 @@ class HintSettings(Settings, frozen=True):
     """Hosts whose budgets differ."""
 
 
+class PrestagerSettings(Settings, frozen=True):
+    """The process that learns what is read, and has it brought in before (docs/anticipation.md)."""
+
+    enabled: bool = True
+    """False: the tier keeps what was used last, and hosts' hints are all that is known ahead."""
+    snapshot: str = ""
+    """The file of what was learned; empty: prestager.snapshot in the state directory."""
+    snapshot_s: float = 60.0
+    """How often it is written; 0: only when the target stops."""
+    holdout_percent: float = 5.0
+    """Share of its predictions that it does not act on, to measure what the others are worth."""
+    memory: int = 1 << 30
+    """It may take so much; when that is not enough it starts anew."""
+    orders: int = 1 << 14
+    """Orders of it that wait for the data path at most, a power of two."""
+    silence_s: float = 10.0
+    """Without a sign of life for so long it is killed and started anew."""
+    seed: int = 0
+    """Of what it decides by chance: the holdout, and what it tries."""
+
+
 class TargetSettings(Settings, frozen=True):
     """Everything."""
 
@@ -175,6 +196,7 @@ class TargetSettings(Settings, frozen=True):
     transport: TransportSettings = msgspec.field(default_factory=TransportSettings)
     scheduler: SchedulerSettings = msgspec.field(default_factory=SchedulerSettings)
     hints: HintSettings = msgspec.field(default_factory=HintSettings)
+    prestager: PrestagerSettings = msgspec.field(default_factory=PrestagerSettings)
     reactors: int = 1
     cpus: list[int] = msgspec.field(default_factory=list)
     """Reactor n is pinned to cpus[n]; empty: not pinned."""

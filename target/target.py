@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,6 +40,7 @@ from prestage.target.settings import (
     TargetSettings,
 )
 from prestage.target.subsystem import Kind, Namespace, Subsystem
+from prestage.target.supervisor import COMMAND
 from prestage.target.volumes import open_namespace, resize_volume
 
 log = logging.getLogger("prestage.target")
@@ -56,10 +58,12 @@ class Target:
         settings: TargetSettings,
         data_path: DataPath | None = None,
         network: Network | None = None,
+        prestager_command: Sequence[str] = COMMAND,
     ) -> None:
         self.settings = settings
         self._given_data_path = data_path
         self._given_network = network
+        self._prestager_command = prestager_command
         self._lock = asyncio.Lock()
         self._listeners: dict[Address, Listener] = {}
         self._runtime: Runtime | None = None
@@ -100,7 +104,9 @@ class Target:
 
                     data_path = CoreDataPath(self.settings)
                 network = self._given_network or Network()
-                self._runtime = Runtime(data_path, self.settings, network=network)
+                self._runtime = Runtime(
+                    data_path, self.settings, self._prestager_command, network=network
+                )
                 network.changed = self._network_changed
                 await self._start(self._runtime, self._identity)
             except BaseException:
@@ -127,6 +133,7 @@ class Target:
         runtime.tenants.start()
         for subsystem in self.settings.subsystems:
             await self._add_subsystem(subsystem)
+        await runtime.prestager.start()
         await identity.save()
         if runtime.placement.needs_interfaces:
             await self._learn_addresses()
@@ -149,7 +156,9 @@ class Target:
         for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
+        runtime.prestager.begin_stop()
         stopped = await drain(runtime, timeout_s)
+        await runtime.prestager.stop()
         await runtime.network.stop()
         runtime.data_path.stop()
         self._runtime = self._connections = None
@@ -356,6 +365,7 @@ class Target:
                     subsystem.namespace_changed(nsid)
 
     def _map(self, subsystem: Subsystem, namespace: Namespace) -> None:
+        self._running.prestager.name_volume(namespace.volume, str(namespace.uuid))
         self._running.data_path.map(subsystem.index, namespace.nsid, namespace.volume)
         subsystem.namespaces[namespace.nsid] = namespace
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prestage.target.datapath import DataPath, HintBudget
 from prestage.target.settings import (
     MAX_TENANTS,
@@ -41,6 +43,8 @@ class Tenants:
         self._settings = settings
         self.numbers: dict[str, int] = {}
         """By host NQN."""
+        self.named: Callable[[int, str], None] = lambda number, host_nqn: None
+        """Called when a host gets its number."""
 
     def start(self) -> None:
         """Give their budgets to the hosts that the configuration names, and to the others."""
@@ -54,4 +58,5 @@ class Tenants:
             if len(self.numbers) >= MAX_TENANTS:
                 return OTHER_TENANTS
             self.numbers[host_nqn] = len(self.numbers) + 1
+            self.named(self.numbers[host_nqn], host_nqn)
         return self.numbers[host_nqn]

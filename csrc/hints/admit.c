@@ -79,7 +79,7 @@ static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   struct span span;
   while (hints_cursor_span(hints, &cursor, shift, &span)) {
     ps_tier_keep(hints->tier, now_ns, intent->volume, span.offset, span.length, intent->tenant,
-                 hints_cookie(intent, index), until_ns);
+                 hints_cookie(intent, index, 0), until_ns);
     hints_cursor_advance(hints, &cursor, shift, span.length);
   }
   intent->warm_bytes = intent->total_bytes;

@@ -206,8 +206,7 @@ void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent
 static void let_go(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   const struct intent *intent = hints_intent(hints, index);
   bool is_pending = intent->state == PAX_STATE_PENDING;
-  uint64_t cookie = hints_cookie(intent, index) - (is_pending ? 0 : UINT64_C(1) << 32);
-  ps_tier_end_keeps(hints->tier, now_ns, cookie);
+  ps_tier_end_keeps(hints->tier, now_ns, hints_cookie(intent, index, is_pending ? 0 : 1));
   hints_tenant(hints, intent->tenant)->no_room_until_ns = 0; /* there may be some now */
 }
 

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "../orders.h" /* whose jobs and cookies are whose */
 #include "tables.h"
 
 /* ---- pool.c ---- */
@@ -140,9 +141,10 @@ void hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volum
 static inline struct intent *hints_intent(const struct ps_hints *hints, uint32_t index) {
   return hints_item(&hints->intents, index);
 }
-/* What the tier knows a pending intent by. */
-static inline uint64_t hints_cookie(const struct intent *intent, uint32_t index) {
-  return (uint64_t)intent->generation << 32 | index;
+/* What the tier knows a pending intent by, `ago` generations ago. Bit 63 is not the hints' own. */
+static inline uint64_t hints_cookie(const struct intent *intent, uint32_t index, uint32_t ago) {
+  uint32_t generation = (intent->generation - ago) & (UINT32_MAX >> 1);
+  return (uint64_t)generation << 32 | index;
 }
 static inline struct set *hints_set(const struct ps_hints *hints, uint32_t index) {
   return hints_item(&hints->sets, index);

@@ -54,6 +54,7 @@ void hints_queue_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index)
   intent->job.bytes = intent->admitted_bytes - intent->walked_bytes;
   intent->job.sched_class = PS_SCHED_DATED;
   intent->job.priority = intent->priority;
+  intent->job.owner = PS_JOB_OF_HINTS;
   intent->has_job = true;
   ps_sched_add_job(hints->volumes[intent->volume].sched, now_ns, &intent->job);
   hints_announce_volume(hints, intent->volume);
@@ -153,7 +154,7 @@ static int hydrate(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint
   uint64_t needed_ns = intent->deadline_ns > now_ns ? intent->deadline_ns : now_ns;
   struct ps_tier_access access = {
       .deadline_ns = intent->deadline_ns,
-      .cookie = hints_cookie(intent, index),
+      .cookie = hints_cookie(intent, index, 0),
       .keep_until_ns = hints_add(needed_ns, hints->config.grace_ns),
       .tenant = intent->tenant,
       .urgency = PS_TIER_DATED,
@@ -254,7 +255,7 @@ void ps_hints_fill_ended(struct ps_hints *hints, uint64_t now_ns, uint64_t cooki
   uint32_t index = (uint32_t)cookie;
   if (index == NONE || index > hints->intents.fresh) return;
   struct intent *intent = hints_intent(hints, index);
-  if (intent->state != PAX_STATE_PENDING || intent->generation != cookie >> 32) return;
+  if (intent->state != PAX_STATE_PENDING || hints_cookie(intent, index, 0) != cookie) return;
   if (error != 0) {
     drop(hints, now_ns, index, PAX_REASON_MEDIA);
     return;
@@ -268,7 +269,7 @@ void ps_hints_fill_ended(struct ps_hints *hints, uint64_t now_ns, uint64_t cooki
 }
 
 void ps_hints_start_job(struct ps_hints *hints, uint64_t now_ns, struct ps_sched_job *job) {
-  assert(hints != NULL && job != NULL);
+  assert(hints != NULL && job != NULL && job->owner == PS_JOB_OF_HINTS);
   const uint8_t *at = (const uint8_t *)job;
   if (job->sched_class == PS_SCHED_DATED) {
     size_t offset = (size_t)(at - hints->intents.items) - offsetof(struct intent, job);

@@ -180,7 +180,7 @@ static const char *check_limits(const struct volume *volume) {
 /* Undo what `attach` did before it failed. */
 static void detach(struct ps_core *core, struct volume *volume) {
   core_lock(core);
-  if (volume->sched != NULL) ps_hints_volume(core->hints, monotonic_ns(), volume->number, NULL);
+  if (volume->sched != NULL) volume_tell(volume, monotonic_ns(), NULL);
   ps_tier_volume_remove(core->tier, volume->number);
   core_unlock(core);
   if (volume->sched != NULL) ps_sched_free(volume->sched);
@@ -196,7 +196,7 @@ static int attach(struct ps_core *core, struct volume *volume) {
   if (volume->sched == NULL) return -ENOMEM;
   core_lock(core);
   int result = ps_tier_volume_add(core->tier, volume->number, volume->size, volume->block_size);
-  if (result == 0) ps_hints_volume(core->hints, monotonic_ns(), volume->number, volume->sched);
+  if (result == 0) volume_tell(volume, monotonic_ns(), volume->sched);
   core_unlock(core);
   if (result == 0) result = call_volume(volume, message_new(MESSAGE_VOLUME_START, 0));
   return result;
@@ -343,12 +343,5 @@ void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats) {
   assert(core != NULL && stats != NULL);
   core_lock(core);
   ps_tier_get_stats(core->tier, stats);
-  core_unlock(core);
-}
-
-void ps_core_set_values(struct ps_core *core, const float *values) {
-  assert(core != NULL && values != NULL);
-  core_lock(core);
-  ps_tier_set_values(core->tier, values);
   core_unlock(core);
 }

@@ -15,6 +15,8 @@
 
 #include "internal.h"
 
+enum { ORDERS_MOST = 1 << 20 };
+
 static bool refuse(char *error, size_t error_size, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -49,6 +51,10 @@ static bool check_config(const struct ps_core_config *config, char *error, size_
   if (config->ring_capacity != 0 && !is_power_of_two(config->ring_capacity))
     return refuse(error, size, "ring_capacity is %llu, expected a power of two, or 0",
                   (unsigned long long)config->ring_capacity);
+  if (config->orders_capacity != 0 &&
+      (!is_power_of_two(config->orders_capacity) || config->orders_capacity > ORDERS_MOST))
+    return refuse(error, size, "orders_capacity is %llu, expected a power of two up to %d, or 0",
+                  (unsigned long long)config->orders_capacity, ORDERS_MOST);
   if (config->max_h2c_data < 4096 || config->max_h2c_data % 4 != 0)
     return refuse(error, size, "max_h2c_data is %u, expected a multiple of 4, 4096 or more",
                   config->max_h2c_data);
@@ -99,7 +105,8 @@ static bool make_tier(struct ps_core *core, char *error, size_t size) {
       .unsynced_age_ns = 4 * config->writeback_age_ns,
       .writeback_age_ns = config->writeback_age_ns,
       .retry_ns = 10 * 1000 * 1000,
-      .frames = core->frames};
+      .frames = core->frames,
+      .ring = core->ring};
   /* A Compare holds two frames an extent: a command must never need more than there are. */
   if (core->frame_count < tier.dirty_limit + 2 * core->segments + 2)
     return refuse(error, size, "dirty_percent %u of %u slots leaves too few, expected %u or more",
@@ -114,7 +121,14 @@ static bool make_tier(struct ps_core *core, char *error, size_t size) {
   return true;
 }
 
-/* ---- hints ---- */
+/* ---- hints, and the model ---- */
+
+static bool make_ring(struct ps_core *core, char *error, size_t size) {
+  uint64_t capacity = core->config.ring_capacity;
+  if (capacity > 0) core->ring = ps_ring_new(capacity);
+  return capacity == 0 || core->ring != NULL ||
+         refuse(error, size, "no memory for a ring of %llu facts", (unsigned long long)capacity);
+}
 
 static bool make_hints(struct ps_core *core, char *error, size_t size) {
   const struct ps_core_config *config = &core->config;
@@ -123,9 +137,6 @@ static bool make_hints(struct ps_core *core, char *error, size_t size) {
   hints.volume_count = PS_MAX_VOLUMES;
   hints.subsystem_count = PS_MAX_SUBSYSTEMS;
   hints.slot_size = config->slot_size;
-  if (config->ring_capacity > 0 && (core->ring = ps_ring_new(config->ring_capacity)) == NULL)
-    return refuse(error, size, "no memory for a ring of %llu facts",
-                  (unsigned long long)config->ring_capacity);
   core->hints = ps_hints_new(&hints, core->tier, core->ring, namespace_resolve, core);
   return core->hints != NULL || refuse(error, size, "hints: no memory, or a limit is out of range");
 }
@@ -202,11 +213,14 @@ struct ps_core *ps_core_new(const struct ps_core_config *config, char *error, si
     return NULL;
   }
   core->config = *config;
-  core->wake_fd = -1;
+  core->wake_fd = core->orders_wake_fd = core->ring_wake_fd = -1;
   pthread_mutex_init(&core->lock, NULL);
   list_init(&core->receive_waiters);
   bool is_good = notice_init(core) || refuse(error, error_size, "no memory");
-  is_good = is_good && make_tier(core, error, error_size) && make_hints(core, error, error_size);
+  is_good = is_good && make_ring(core, error, error_size) && make_tier(core, error, error_size) &&
+            make_hints(core, error, error_size);
+  if (is_good && !orders_init(core))
+    is_good = refuse(error, error_size, "orders: no memory, or no descriptors");
   if (is_good && !make_pools(core)) is_good = refuse(error, error_size, "no memory");
   if (is_good && make_reactors(core, error, error_size)) return core;
   ps_core_free(core);
@@ -283,8 +297,9 @@ void ps_core_free(struct ps_core *core) {
   free_connections(core);
   for (uint32_t i = 0; core->maps != NULL && i < PS_MAX_SUBSYSTEMS; i++) free(core->maps[i].slots);
   if (core->hints != NULL) ps_hints_free(core->hints);
-  if (core->ring != NULL) ps_ring_free(core->ring);
+  orders_end(core);
   if (core->tier != NULL) ps_tier_free(core->tier);
+  if (core->ring != NULL) ps_ring_free(core->ring);
   if (core->frames != NULL && !core->keeps_frames) munmap(core->frames, core->frames_size);
   if (core->wake_fd >= 0) close(core->wake_fd);
   free(core->ops);

@@ -18,6 +18,7 @@
 #include "list.h"
 #include "media.h"
 #include "nvme.h"
+#include "orders.h"
 #include "ring.h"
 #include "scheduler.h"
 #include "tier.h"
@@ -124,7 +125,7 @@ struct media_op {
   struct media_op *next;        /* in the pool, or in what ended */
   struct media_op *same_ticket; /* in core->by_ticket */
   uint8_t *buffer;
-  uint64_t cookie;   /* of the hints: who wanted it; 0: nobody */
+  uint64_t cookie;   /* of the hints or of the orders: who wanted it; 0: nobody */
   uint32_t ticket;   /* the tier's */
   bool is_submitted; /* the medium has it, or is about to get it */
 };
@@ -144,7 +145,7 @@ struct volume {
   _Atomic bool is_open, is_dead;
   _Atomic uint32_t messages; /* to the owner that it has not seen: so long it is not used again */
   _Atomic bool is_wanted;    /* its scheduler may have something to start; set under the lock */
-  bool has_hints;            /* the hints know its scheduler; under the lock */
+  bool has_jobs;             /* hints and orders know its scheduler; under the lock */
   uint64_t look_ns; /* the owner's: when its scheduler has something although nobody wants */
 
   /* The gate: commands on ranges, and the one that wants its range alone. */
@@ -247,6 +248,7 @@ struct reactor {
   struct media_op *_Atomic ended; /* media operations that ended, from any thread */
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
   bool must_wake_control;         /* a notice was posted */
+  bool must_wake_model;           /* it waits for facts that are there */
   bool took_hints;                /* in this pass, some records of a batch */
   struct ps_core_stats stats;
   struct iovec iov[SEND_IOVECS];
@@ -257,11 +259,13 @@ struct ps_core {
   struct reactor *reactors;
   pthread_barrier_t connections_are_gone; /* of all reactors, when they stop */
 
-  pthread_mutex_t lock; /* tier, hints, schedulers, volumes, maps, media_op pool */
+  pthread_mutex_t lock; /* tier, hints, orders, schedulers, volumes, maps, media_op pool */
   struct ps_tier *tier;
   struct ps_hints *hints;
-  struct ps_ring *ring; /* NULL: none */
-  uint32_t carriers;    /* bits pax_carrier: of hints, that are taken */
+  struct ps_ring *ring;     /* NULL: none */
+  struct ps_orders *orders; /* NULL: none are taken */
+  uint64_t gauges_ns;       /* when the model is to be told of the gauges again */
+  uint32_t carriers;        /* bits pax_carrier: of hints, that are taken */
   uint8_t *frames;
   size_t frames_size;
   uint32_t frame_count;
@@ -292,6 +296,7 @@ struct ps_core {
   pthread_mutex_t notice_lock;
   struct link notices;
   int wake_fd;
+  int orders_wake_fd, ring_wake_fd; /* shared with the model; -1: none */
   struct ps_notice error_notices[ERROR_NOTICES];
   uint32_t error_head, error_count;
   uint64_t notices_lost;
@@ -358,6 +363,7 @@ int volume_watch(struct reactor *reactor, struct volume *volume, int fd);
 
 /* pump.c */
 void pump(struct reactor *reactor);
+bool pump_has_orders(const struct reactor *reactor);
 void wake_task(struct reactor *reactor, struct task *task);
 void volume_want(struct reactor *reactor, struct volume *volume);
 void signal_others(struct reactor *reactor);
@@ -379,6 +385,7 @@ int volume_start(struct reactor *reactor, struct volume *volume);
 int volume_resize(struct reactor *reactor, struct volume *volume, uint64_t size);
 int volume_control(struct volume *volume, const struct message *message);
 uint32_t volume_work(const struct ps_core *core, const struct volume *volume, uint64_t beyond);
+void volume_tell(struct volume *volume, uint64_t now_ns, struct ps_sched *sched);
 void volume_abandon(struct reactor *reactor, struct volume *volume);
 void volume_task_start(struct reactor *reactor, struct message *message);
 void volume_retry(struct reactor *reactor);
@@ -390,6 +397,11 @@ const struct namespace_slot *namespace_enter(struct ps_core *core, uint32_t subs
 void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid);
 bool namespace_resolve(void *context, uint32_t subsystem, uint32_t nsid,
                        struct ps_hints_namespace *result);
+
+/* control_orders.c */
+bool orders_init(struct ps_core *core);
+void orders_end(struct ps_core *core);
+void orders_wake_model(struct ps_core *core);
 
 /* hint.c: with the lock held */
 void hint_tell_events(struct ps_core *core);

@@ -65,7 +65,9 @@ static void op_end(struct reactor *reactor, struct media_op *op, int32_t error) 
     ps_tier_complete(core->tier, reactor->now_ns, op->ticket, error);
   else
     command_media_ended(reactor, CONTAINER(op->owner, struct command, task), error);
-  if (op->cookie != 0)
+  if ((op->cookie & PS_COOKIE_OF_ORDERS) != 0)
+    ps_orders_fill_ended(core->orders, reactor->now_ns, op->cookie, op->item.length, error);
+  else if (op->cookie != 0)
     ps_hints_fill_ended(core->hints, reactor->now_ns, op->cookie, op->item.length, error);
   op_free(core, op);
 }

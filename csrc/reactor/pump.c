@@ -1,10 +1,10 @@
-/* Between the tier, the hints, the schedulers and the media: what the tier wants done waits in the
- * schedulers; the reactor that owns a medium starts what its scheduler says; what the tier wakes
- * goes to the reactor it belongs to.
+/* Between the tier, hints, orders, the schedulers and the media: what the tier wants done waits in
+ * the schedulers; the reactor that owns a medium starts what its scheduler says; what the tier
+ * wakes goes to the reactor it belongs to.
  *
- * Anybody who holds the lock may push to a scheduler, or have the hints give it a job, and then
- * says that the volume wants its owner to look (volume_want). A pass in which nothing was wanted
- * and no time has come takes no lock.
+ * Anybody who holds the lock may push to a scheduler, or have hints or orders give it a job, and
+ * then says that the volume wants its owner to look (volume_want). A pass in which nothing was
+ * wanted, no order waits and no time has come takes no lock.
  */
 #include <assert.h>
 
@@ -14,6 +14,8 @@ enum {
   STARTS = 32,         /* requests that are started for one volume in one go */
   PIECES = 16,         /* pieces of jobs, likewise */
   MOMENT_NS = 1000000, /* when there was no room for more: look again then */
+  ORDERS = 64,         /* of the model, taken in one go */
+  GAUGES_NS = 10000000 /* between two looks at the gauges that the model sees */
 };
 
 /* ---- with the lock held ---- */
@@ -57,10 +59,39 @@ static void move_hints(struct reactor *reactor) {
   hint_tell_events(core);
 }
 
-/* The times of the tier (write-back by age) and of the hints are the first reactor's to keep. */
+/* Orders are the first reactor's to take. Jobs that came of them are their volumes'. */
+static void move_orders(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  if (core->orders == NULL) return;
+  if (reactor->number == 0) {
+    bool is_due = ps_orders_next_time(core->orders) <= reactor->now_ns;
+    bool is_old = core->gauges_ns <= reactor->now_ns;
+    if (is_due || is_old || ps_orders_waiting(core->orders)) {
+      (void)ps_orders_take(core->orders, reactor->now_ns, ORDERS);
+      core->gauges_ns = reactor->now_ns + GAUGES_NS;
+    }
+  }
+  for (int32_t volume; (volume = ps_orders_next_volume(core->orders)) >= 0;)
+    volume_want(reactor, &core->volumes[volume]);
+}
+
+/* Facts were put by whoever holds the lock, for a reader that may sleep. */
+static void move_facts(struct reactor *reactor) {
+  struct ps_core *core = reactor->core;
+  if (core->ring != NULL && ps_ring_must_wake(core->ring)) reactor->must_wake_model = true;
+}
+
+static uint64_t jobs_time(const struct ps_core *core) {
+  uint64_t time = ps_hints_next_time(core->hints);
+  uint64_t orders_time = core->orders != NULL ? ps_orders_next_time(core->orders) : UINT64_MAX;
+  return orders_time < time ? orders_time : time;
+}
+
+/* The times of the tier (write-back by age), of hints and of orders are the first reactor's to
+ * keep. */
 static void keep_time(struct reactor *reactor) {
   struct ps_core *core = reactor->core;
-  uint64_t time = ps_hints_next_time(core->hints);
+  uint64_t time = jobs_time(core);
   if (reactor->number == 0) {
     uint64_t tier_time = ps_tier_next_time(core->tier);
     atomic_store_explicit(&core->timer_ns, tier_time < time ? tier_time : time,
@@ -82,9 +113,11 @@ static void move(struct reactor *reactor) {
   core_lock(core);
   if (reactor->number == 0 && ps_hints_next_time(core->hints) <= reactor->now_ns)
     ps_hints_tick(core->hints, reactor->now_ns);
+  move_orders(reactor);
   move_tier(reactor);
   move_hints(reactor);
   keep_time(reactor);
+  move_facts(reactor);
   core_unlock(core);
 }
 
@@ -97,7 +130,10 @@ static bool start_piece(struct reactor *reactor, struct volume *volume, bool *ha
   if (job == NULL) return false;
   bool is_guess = job->sched_class == PS_SCHED_SPECULATIVE;
   if (!op_may_fill(core, is_guess ? PS_TIER_SPECULATIVE : PS_TIER_DATED)) return false;
-  ps_hints_start_job(core->hints, reactor->now_ns, job);
+  if (job->owner == PS_JOB_OF_ORDERS)
+    ps_orders_start_job(core->orders, reactor->now_ns, job);
+  else
+    ps_hints_start_job(core->hints, reactor->now_ns, job);
   move_tier(reactor);
   return true;
 }
@@ -116,7 +152,12 @@ static uint32_t pop_batch(struct reactor *reactor, struct volume *volume, struct
     if (pieces == PIECES || !start_piece(reactor, volume, &has_more)) break;
     pieces++;
   }
-  if (pieces > 0) move_hints(reactor);
+  if (pieces > 0) {
+    move_hints(reactor);
+    move_orders(reactor);
+    keep_time(reactor);
+    move_facts(reactor);
+  }
   if (has_more && count > 0) {
     volume_want(reactor, volume);
   } else if (has_more) { /* no operation is free, or nothing came of the pieces */
@@ -157,6 +198,13 @@ bool pump_is_wanted(const struct reactor *reactor) {
   return atomic_load_explicit(&reactor->has_wanted, memory_order_acquire);
 }
 
+/* Whether the model has ordered something; of the reactor that takes it. Costs a load or two. */
+bool pump_has_orders(const struct reactor *reactor) {
+  assert(reactor != NULL);
+  const struct ps_core *core = reactor->core;
+  return reactor->number == 0 && core->orders != NULL && ps_orders_waiting(core->orders);
+}
+
 /* When the pump has something to do although nobody said so. */
 uint64_t pump_next_time(const struct reactor *reactor) {
   uint64_t time = reactor->look_ns;
@@ -173,11 +221,16 @@ void pump(struct reactor *reactor) {
   signal_others(reactor);
 }
 
-/* The reactors, and the control thread, that were given something while the lock was held. */
+/* The reactors, the control thread and the model, that were given something while the lock was
+ * held. */
 void signal_others(struct reactor *reactor) {
   if (reactor->must_wake_control) {
     reactor->must_wake_control = false;
     notice_wake(reactor->core);
+  }
+  if (reactor->must_wake_model) {
+    reactor->must_wake_model = false;
+    orders_wake_model(reactor->core);
   }
   while (reactor->must_signal != 0) {
     uint32_t number = (uint32_t)__builtin_ctzll(reactor->must_signal);

@@ -13,7 +13,7 @@
 enum { EVENTS = 128, SECOND_NS = 1000000000, MOMENT_NS = 1000000 };
 
 /* What an epoll tag points at, in its low bits (all are at least 8-aligned). */
-enum { TAG_CONNECTION = 0, TAG_MAILBOX = 1, TAG_VOLUME = 2, TAG_MASK = 7 };
+enum { TAG_CONNECTION = 0, TAG_MAILBOX = 1, TAG_VOLUME = 2, TAG_ORDERS = 3, TAG_MASK = 7 };
 
 uint64_t monotonic_ns(void) {
   struct timespec now;
@@ -49,7 +49,7 @@ void task_ready(struct reactor *reactor, struct task *task) {
 static bool has_work(const struct reactor *reactor) {
   return !list_is_empty(&reactor->ready) || !list_is_empty(&reactor->tasks) ||
          reactor->tier_changed || reactor->ended != NULL || reactor->must_signal != 0 ||
-         pump_is_wanted(reactor);
+         pump_is_wanted(reactor) || pump_has_orders(reactor);
 }
 
 /* When the reactor has something to do although nothing happens. */
@@ -164,6 +164,7 @@ static void pass(struct reactor *reactor) {
   retry_starved(reactor);
   serve_connections(reactor);
   serve_media(reactor);
+  if (pump_has_orders(reactor)) reactor->tier_changed = true; /* once a pass, for the pump */
   pump(reactor);
   run_tasks(reactor);
   pump(reactor);
@@ -187,6 +188,11 @@ void *reactor_main(void *argument) {
   reactor->now_ns = monotonic_ns();
   reactor->next_second_ns = reactor->now_ns + SECOND_NS;
   reactor_watch(reactor, reactor->mailbox.event_fd, (char *)reactor + TAG_MAILBOX, EPOLLIN);
+  /* Each signal of the model is an event, and none is read: the description is the model's as well,
+   * which may read it first, or make reads block. The pump looks whether there are orders. */
+  if (reactor->number == 0 && reactor->core->orders_wake_fd >= 0)
+    reactor_watch(reactor, reactor->core->orders_wake_fd, (char *)reactor + TAG_ORDERS,
+                  EPOLLIN | EPOLLET);
   while (!reactor->stop) {
     wait_for_work(reactor);
     pass(reactor);

@@ -27,16 +27,28 @@ int volume_start(struct reactor *reactor, struct volume *volume) {
   reactor->volumes[reactor->volume_count++] = volume;
   core_lock(volume->core);
   volume->is_started = true;
-  volume->has_hints = true; /* whoever opened it told them */
+  volume->has_jobs = true; /* whoever opened it told them */
   volume_want(reactor, volume);
   core_unlock(volume->core);
   return 0;
 }
 
+/* Hints and orders know the volume's scheduler; NULL: they forget it, and it has no jobs any more.
+ * The lock is held. */
+void volume_tell(struct volume *volume, uint64_t now_ns, struct ps_sched *sched) {
+  assert(volume != NULL);
+  struct ps_core *core = volume->core;
+  ps_hints_volume(core->hints, now_ns, volume->number, sched);
+  if (core->orders != NULL)
+    ps_orders_volume(core->orders, now_ns, volume->number, sched, sched == NULL ? 0 : volume->size);
+}
+
 static int set_size(struct ps_core *core, struct volume *volume, uint64_t size) {
   int error = ps_tier_volume_resize(core->tier, volume->number, size);
-  if (error == 0) volume->size = size;
-  return error;
+  if (error != 0) return error;
+  volume->size = size;
+  if (volume->has_jobs) volume_tell(volume, volume->reactor->now_ns, volume->sched);
+  return 0;
 }
 
 /* Media operations that were handed out and have not ended; with `beyond`, those alone that reach
@@ -113,11 +125,11 @@ static bool is_gone(const struct volume *volume) {
   return ps_tier_volume_remove(volume->core->tier, volume->number) == 0;
 }
 
-/* The hints forget the volume, and its scheduler has no jobs any more. The lock is held. */
-static void forget_hints(struct reactor *reactor, struct volume *volume) {
-  if (!volume->has_hints) return;
-  volume->has_hints = false;
-  ps_hints_volume(reactor->core->hints, reactor->now_ns, volume->number, NULL);
+/* The lock is held. */
+static void forget_jobs(struct reactor *reactor, struct volume *volume) {
+  if (!volume->has_jobs) return;
+  volume->has_jobs = false;
+  volume_tell(volume, reactor->now_ns, NULL);
   reactor->tier_changed = true;
 }
 
@@ -131,7 +143,7 @@ static void close_volume(struct reactor *reactor, struct volume *volume, bool ab
   media_ended(reactor);
   core_lock(core);
   volume->is_dead = abandon;
-  forget_hints(reactor, volume);
+  forget_jobs(reactor, volume);
   core_unlock(core);
   ps_media_close(volume->media, abandon);
   if (abandon) abandon_ops(reactor, volume);
@@ -210,7 +222,7 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   struct volume *volume = task->volume;
   const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
-  forget_hints(reactor, volume); /* else their fills would keep it busy */
+  forget_jobs(reactor, volume); /* else their fills would keep it busy */
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   /* Also what commands have the medium do themselves: an abandoned volume may still be mapped. */
   bool is_busy = volume_work(core, volume, 0) > 0 || volume->stats.in_flight > 0;

@@ -30,6 +30,12 @@ def add(subparsers: Subparsers) -> None:
         "--namespace", metavar="PATH[,OPT=V]", action="append", default=[], help=NAMESPACE_HELP
     )
     parser.add_argument("--extension", action="store_true", help="with a namespace to say hints by")
+    parser.add_argument(
+        "--no-prestager",
+        dest="prestager",
+        action="store_false",
+        help="learn nothing of what is read, and bring in only what hosts ask for",
+    )
     parser.add_argument("--dram", metavar="SIZE", help="size of the DRAM tier, e.g. 512M")
     parser.add_argument("--reactors", metavar="N", type=int, help="threads of the data path")
     parser.add_argument("--control-socket", metavar="PATH", help="else in the state directory")
@@ -55,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
             dram=args.dram,
             reactors=args.reactors,
             extension=args.extension,
+            prestager=args.prestager,
             control_socket=args.control_socket,
             state_directory=args.state_directory,
         )

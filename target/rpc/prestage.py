@@ -33,6 +33,13 @@ async def prestage_get_hints(context: Context, params: GetHints) -> dict[str, An
     return context.target.hints(params.host)
 
 
+@method(NoParams)
+async def prestage_get_prestager(context: Context, params: NoParams) -> dict[str, Any]:
+    """Return how the prestager is: its process, its orders, and what it learned and is worth."""
+    found: dict[str, Any] = context.target.stats()["prestager"]
+    return found
+
+
 class BdevCreate(Params):
     """A medium with every option that the configuration file knows (docs/configuration.md)."""
 

@@ -1,0 +1,72 @@
+"""What the target tells the prestager's process when it starts it, and what they say later.
+
+The settings are the process's one argument, as JSON. Afterwards both sides write lines of JSON to a
+socket that the process inherited: the target sends Names, the process sends Alive. When either end
+closes, the other is gone; the process then ends too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["Alive", "Launch", "Names", "decode_names"]
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """How the process is started. Descriptors are numbers that it inherits."""
+
+    channel: int
+    """A stream socket to the target."""
+    ring: int
+    """The memory of facts (csrc/ring.h)."""
+    orders: int
+    """The memory of orders (csrc/orders.h)."""
+    ring_wake: int
+    """An eventfd that the target signals when the ring has what is waited for."""
+    orders_wake: int
+    """An eventfd that tells the target of orders."""
+    frame_count: int
+    slot_size: int
+    """Bytes."""
+    seed: int
+    holdout_share: float
+    """Of predictions, that are not acted on; 0 to 1."""
+    snapshot: str
+    """The file of what was learned."""
+    snapshot_s: float
+    """How often it is written; 0: only at the end."""
+    report_s: float = 1.0
+    """How often it gives a sign of life."""
+    distrust: bool = False
+    """What was learned is set aside unread: the process died of it, perhaps."""
+    memory_bytes: int = 0
+    """Of its own that it may take; 0: as much as there is."""
+    niceness: int = 0
+    """Added to that of the target."""
+
+
+class Names(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What numbers in facts stand for from now on. Numbers that are not named stay as they were."""
+
+    volumes: dict[int, str] = {}
+    """UUIDs of namespaces by the number of their volume."""
+    tenants: dict[int, str] = {}
+    """NQNs of hosts by the number of their tenant."""
+
+
+class Alive(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign of life, and how things are."""
+
+    counters: dict[str, int]
+    """Of this process since its start."""
+    troubles: dict[str, str]
+    """What is not as it should be, in sentences, by what it is about."""
+    report: dict[str, Any]
+    """What the prestager says of itself."""
+
+
+def decode_names(line: bytes) -> Names:
+    """Return what a line says. Raises msgspec.ValidationError or DecodeError."""
+    return msgspec.json.decode(line, type=Names)

@@ -1,0 +1,111 @@
+"""What it is worth to hold a group, and to fetch it: a small dynamic programme with two prices.
+
+The benefit of one extent served from DRAM is 1. The memory price (per extent and second of DRAM) and
+the flash price (per extent read) are in that unit. Over the age bins of a class, with the chance p
+of a return within the bin, the expected time e in it and q = 1 - p:
+
+    resident      V_R = max(p - memory_price e + q V_R', q V_N')
+    not resident  V_N = max(q V_N', V_R - flash_price)
+    advantage     U   = (p - memory_price e + q V_R') - q V_N'
+
+Keep while U > 0, fetch when U > flash_price, between them do nothing. Turned round, that gives what
+needs no memory price, an index in the sense of P. Whittle ("Restless bandits: activity allocation in
+a changing world", Journal of Applied Probability 25A, 1988): the keep index is the highest memory
+price at which U > 0, the fetch index the highest at which U > flash_price. What has the lowest keep
+index goes first; what is not there is fetched when its fetch index is above that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S
+from prestage.target.prestager.hazard import F64
+
+__all__ = ["Outlook", "Prices", "advantage", "outlook"]
+
+VICTIM_SHARE: Final = 0.002
+"""Of the memory price that one victim makes."""
+PRICES: Final = 1e-6 * 1.18 ** np.arange(84)
+"""Memory prices that are tried: 1e-6 to 0.9 a second."""
+
+
+def advantage(chances: F64, memory_prices: F64, flash_price: float) -> F64:
+    """Return U, shape (prices, classes, AGE_BINS); `chances` has shape (classes, AGE_BINS)."""
+    times_s = (1 - chances / 2) * WIDTHS_S  # a return comes uniformly within the bin
+    shape = (len(memory_prices), len(chances))
+    held, gone = np.zeros(shape), np.zeros(shape)
+    result = np.empty((AGE_BINS, *shape))
+    for age in range(AGE_BINS - 1, -1, -1):
+        stays = 1 - chances[:, age]
+        drop = stays * gone
+        keep = chances[:, age] - memory_prices[:, None] * times_s[:, age] + stays * held
+        np.subtract(keep, drop, out=result[age])
+        held = np.maximum(keep, drop)
+        gone = np.maximum(drop, held - flash_price)
+    return np.moveaxis(result, 0, 2)
+
+
+def _highest(is_worth: NDArray[np.bool_]) -> F64:
+    """Return the highest price that is worth it, 0 for none; `is_worth` by price first."""
+    count = len(PRICES) - np.argmax(is_worth[::-1], axis=0)
+    return np.where(is_worth.any(axis=0), PRICES[count - 1], 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a class is worth at an age; all of shape (classes, AGE_BINS).
+
+    `keep` and `fetch` are the indices, per second. `until_s` is the age up to which it is worth
+    holding on at the memory price, `chance` that of a return by then.
+    """
+
+    keep: F64
+    fetch: F64
+    until_s: F64
+    chance: F64
+
+
+def outlook(chances: F64, memory_price: float, flash_price: float) -> Outlook:
+    """Return what classes with these chances are worth."""
+    gain = advantage(chances, PRICES, flash_price)
+    keep, fetch = _highest(gain > 0), _highest(gain > flash_price)
+    last = np.full(len(chances), AGE_BINS)
+    ends = np.empty(chances.shape, np.int64)
+    for age in range(AGE_BINS - 1, -1, -1):
+        last = np.where(keep[:, age] <= memory_price, age, last)
+        ends[:, age] = last
+    steps = np.cumsum(np.log1p(-np.minimum(chances, 1 - 1e-9)), axis=1)
+    passed = np.concatenate((np.zeros((len(chances), 1)), steps), axis=1)
+    risk = np.take_along_axis(passed, ends, axis=1) - passed[:, :-1]
+    return Outlook(keep, fetch, EDGES_S[ends], -np.expm1(risk))
+
+
+class Prices:
+    """The two prices, moved by feedback.
+
+    The memory price follows the keep index of what was evicted: that is what a frame is worth at
+    the margin. The flash price rises while more is read from flash than is allowed, and falls
+    otherwise, but not below its floor.
+    """
+
+    def __init__(self, *, flash_floor: float, flash_ceiling: float = 0.95) -> None:
+        self.memory = 0.0
+        self.flash = flash_floor
+        self._floor = flash_floor
+        self._ceiling = flash_ceiling
+
+    def see_victims(self, indices: F64) -> None:
+        """Take in the keep indices of extents that were evicted, in order of time."""
+        if len(indices):
+            share = 1 - (1 - VICTIM_SHARE) ** len(indices)
+            self.memory += share * (float(np.mean(indices)) - self.memory)
+
+    def see_use(self, *, is_dear: bool) -> None:
+        """Move the flash price by one step of a few percent."""
+        moved = self.flash * (1.05 if is_dear else 0.97)
+        self.flash = min(max(moved, self._floor), self._ceiling)

@@ -1,0 +1,53 @@
+"""Value tables: what a class is worth at an age, by three policies that the tier can follow.
+
+All have shape (CLASSES, AGE_BINS); lower is evicted first, and of equals what was used longest ago.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S
+from prestage.target.prestager.classes import HELD, HOLDS_S, LEVELS
+from prestage.target.prestager.hazard import F64
+
+__all__ = ["HELD_WORTH", "POLICIES", "in_force", "lru_table", "mq_table"]
+
+POLICIES: Final = ("lru", "mq", "hazard")
+
+FRESH: Final = 0
+ONCE: Final = 1
+FRESH_S: Final = 30.0
+"""For how long what a hint brought in is held while nobody has read it."""
+HELD_WORTH: Final = 2.0
+"""What was fetched ahead is worth so much more than what is evicted, while it is held."""
+
+
+def lru_table() -> F64:
+    """Least recently used first: falls with age, the same for all classes."""
+    return np.tile(1 / MIDDLES_S, (CLASSES, 1))
+
+
+def mq_table(life_time_s: float) -> F64:
+    """Multi-queue: by the logarithm of touches, one queue less for each life time without a touch.
+
+    Y. Zhou, J. Philbin and K. Li, "The multi-queue replacement algorithm for second level buffer
+    caches", USENIX ATC 2001.
+    """
+    level = np.maximum(LEVELS[:, None] - np.floor(MIDDLES_S / max(life_time_s, 1e-3)), -40)
+    return np.asarray(np.exp2(level + 0.5 / (1 + np.arange(AGE_BINS))), np.float64)
+
+
+def in_force(table: F64, margin: float, price: float) -> F64:
+    """Return the table in the unit of the memory price, with what holds for any policy.
+
+    `margin` is what victims are worth by the table itself, `price` the memory price. What was read
+    once and is not wanted again goes first. What was brought in ahead stays for a time.
+    """
+    result = table * (price / max(margin, 1e-300))
+    result[ONCE] = 0
+    result[FRESH] = np.where(MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
+    result[HELD:] = np.where(MIDDLES_S < HOLDS_S[:, None], HELD_WORTH * price, 0)
+    return result
