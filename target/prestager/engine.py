@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
+from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.classes import STRATA, hold_classes, queue_classes, value_classes
 from prestage.target.prestager.extents import EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
@@ -91,6 +92,7 @@ class Prestager:
         self._groups = Groups()
         self._flows = Flows()
         self._intake = Intake(self._extents, self._flows, slot_size)
+        self._bursts = Bursts(self._flows)
         self._score = ReturnScore(config.half_life_s)
         self._formation = Formation(self._extents, self._groups, self._flows, self._hear_returns)
         self._hazard = ReturnHazard(half_life_s=config.half_life_s)
@@ -118,8 +120,9 @@ class Prestager:
         """Learn from facts (dtype FACT), in order of time; no view of them is kept."""
         for start in range(0, len(facts), CHUNK):
             seen = self._intake.take(facts[start : start + CHUNK])
-            if len(seen.accesses.rows):
-                self._learn(self._formation.take(seen.accesses))
+            self._bursts.add(seen.accesses)
+            if self._bursts.is_full:
+                self._take_bursts(float(seen.accesses.times_s[-1]))
             if len(seen.evictions.rows):
                 self._hear_evictions(seen.evictions)
             if len(seen.fetched.rows):
@@ -128,6 +131,7 @@ class Prestager:
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
         """Return what is to be done now."""
         now_s = now_ns * 1e-9
+        self._take_bursts(now_s)
         values = None
         if now_s - self._refreshed_s >= self._config.refresh_s:
             values = self._refresh(now_s)
@@ -137,7 +141,7 @@ class Prestager:
             self._speculation.expire(now_s)
             orders.append(self._fetch(now_s, gauges))
         next_s = self._ticked_s + self._config.tick_s
-        return Decision(np.concatenate(orders), values, int(next_s * 1e9) + 1, RingWaits.ALL)
+        return Decision(np.concatenate(orders), values, int(next_s * 1e9) + 1, RingWaits.HINTS)
 
     def report(self) -> PrestagerReport:
         """Return how it is doing."""
@@ -155,6 +159,11 @@ class Prestager:
 
     def _hear_returns(self, numbers: I64, times_s: F64) -> None:
         self._score.see_returns(self._groups, numbers, times_s)
+
+    def _take_bursts(self, now_s: float) -> None:
+        over = self._bursts.take(now_s)
+        if over is not None:
+            self._learn(self._formation.take(over))
 
     def _learn(self, touches: Touches) -> None:
         back = touches.is_return

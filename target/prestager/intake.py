@@ -46,7 +46,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one batch says; `accesses` are by flow."""
+    """What one batch says, in order of time."""
 
     accesses: Accesses
     evictions: Evictions
@@ -114,9 +114,6 @@ class Intake:
         flow = self._flows.find(
             (seen["tenant"].astype(np.uint64) << np.uint64(32)) | seen["queue"].astype(np.uint64)
         )
-        if len(flow) and (flow != flow[0]).any():
-            order = np.argsort(flow, kind="stable")
-            seen, rows, flow = seen[order], rows[order], flow[order]
         is_write = seen["kind"] == FactKind.WRITE
         is_hit = ~is_write & ((seen["flags"] & FactFlag.HIT) != 0)
         times_s = seen["time_ns"] * 1e-9

@@ -84,7 +84,7 @@ class Speculation:
             self.ahead -= int(np.sum((marks & AHEAD) != 0))
             extents.marks[rows] = 0
             self._see_hits(touches, marks, marked[(marks[marked] & PREDICTED) != 0])
-        numbers = np.unique(touches.before[touches.is_return])
+        numbers = np.union1d(touches.returned, touches.freed)
         slots = groups.prediction[numbers].astype(np.int64)
         numbers, slots = numbers[slots >= 0], slots[slots >= 0]
         if len(slots):
