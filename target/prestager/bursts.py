@@ -59,6 +59,14 @@ class Bursts:
         self._count = len(left)
         return every.where(order[taken])
 
+    def take_all(self) -> Accesses | None:
+        """Return all that waits, by flow and in order of time; None when nothing does."""
+        if not self._waiting:
+            return None
+        every = _joined(self._waiting)
+        self._waiting, self._count = [], 0
+        return every.where(np.argsort(every.flows, kind="stable"))
+
     def open(self) -> Accesses | None:
         """Return what waits, in order of time; None when nothing does."""
         if not self._waiting:

@@ -285,6 +285,8 @@ class Formation:
         groups.size[numbers] += counts.astype(np.int32)
         extents.group[rows.rows[gained]] = owner[gained]
         groups.append(owner[gained], rows.rows[gained])
+        number = np.maximum(extents.group[rows.rows], 0)
+        extents.turn[rows.rows] = groups.touches[number] & 255
         flows.group[pieces.flows] = pieces.target
         flows.position[pieces.flows[rows.piece]] = position + 1
         freed = old[groups.size[old] == 0]
@@ -321,3 +323,14 @@ class Formation:
         groups.tenant[made] = groups.tenant[before]
         extents.group[row] = made
         groups.append(made, row)
+
+    def forget(self, rows: I64) -> None:
+        """Forget extents, each once; groups that have none left go too."""
+        groups, extents = self._groups, self._extents
+        owner = extents.group[rows]
+        numbers, counts = np.unique(owner[owner >= 0], return_counts=True)
+        groups.size[numbers] -= counts.astype(np.int32)
+        extents.remove(rows)
+        empty = numbers[groups.size[numbers] == 0]
+        groups.forget(empty)
+        self._flows.forget_groups(groups.kind == FREE)

@@ -97,6 +97,8 @@ class Ended:
 class Ledger:
     """Predictions by slot; the oldest gives way when all are taken."""
 
+    LEARNED = ("serial", "totals", "predictions", "beta", "reliability")
+
     def __init__(self, capacity: int, half_life_s: float, limits: tuple[float, float]) -> None:
         """`limits`: the precision from which a source is open, and from which it is limited."""
         self.serial = 0
