@@ -90,7 +90,7 @@ class Planner:
         sizes = np.cumsum(self._groups.size[candidates.groups[order]])
         order = order[: int(np.searchsorted(sizes, 4 * room)) + 1]
         number = candidates.groups[order]
-        owner, rows = self._groups.members(number, self._extents)
+        owner, rows = self._groups.latest(number, self._extents)
         is_gone = self._extents.resident[rows] == 0
         missing = np.bincount(owner[is_gone], minlength=len(number))
         self._groups.missing[number] = missing > 0

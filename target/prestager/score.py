@@ -73,6 +73,8 @@ def features(groups: Groups, numbers: I64) -> I64:
 class ReturnScore:
     """Weights and baselines. Counts fade with a half-life."""
 
+    LEARNED = ("weights", "expected", "returned", "exposed_s", "cuts", "gap_cuts_s")
+
     def __init__(self, half_life_s: float) -> None:
         self._half_life_s = half_life_s
         self.weights = np.zeros(FEATURES * BUCKETS)

@@ -30,7 +30,7 @@ class SpeculationConfig:
     `ahead_share` of the tier may be filled with what was fetched ahead and not read.
     """
 
-    predictions: int = 1 << 16
+    predictions: int = 1 << 14
     half_life_s: float = 1800.0
     limits: tuple[float, float] = (0.25, 0.15)
     probe_share: float = 0.05
@@ -84,7 +84,7 @@ class Speculation:
             self.ahead -= int(np.sum((marks & AHEAD) != 0))
             extents.marks[rows] = 0
             self._see_hits(touches, marks, marked[(marks[marked] & PREDICTED) != 0])
-        numbers = np.unique(touches.before[touches.is_return])
+        numbers = np.union1d(touches.returned, touches.freed)
         slots = groups.prediction[numbers].astype(np.int64)
         numbers, slots = numbers[slots >= 0], slots[slots >= 0]
         if len(slots):
@@ -177,7 +177,7 @@ class Speculation:
         """Write down predictions about groups of which something is missing, and mark it."""
         if len(new.groups) == 0:
             return
-        owner, rows = self._groups.members(new.groups, self._extents)
+        owner, rows = self._groups.latest(new.groups, self._extents)
         gone = self._extents.resident[rows] == 0
         owner, rows = owner[gone], rows[gone]
         sizes = np.bincount(owner, minlength=len(new.groups))

@@ -103,6 +103,22 @@ class Host:
         """Read many, and wait until the prestager knows what follows each."""
         self.read_all(order)
         self.until(lambda now: now["learned"].get("known", 0) >= len(order) - 1)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the prestager has heard of everything, and nothing comes of it any more."""
+        before = self.prestager()
+
+        def has_settled(now: dict[str, Any]) -> bool:
+            nonlocal before
+            if now["process"].get("wake_ups") == before["process"].get("wake_ups"):
+                return False  # It has said nothing since.
+            is_quiet = now["orders"]["pending"] == 0 and now["process"]["facts_waiting"] == 0
+            is_same = now["process"]["facts"] == before["process"].get("facts")
+            before = now
+            return is_quiet and is_same
+
+        self.until(has_settled)
 
     def read_in_a_rhythm(self, order: Sequence[int]) -> int:
         """Read each once what was ordered because of the one before has ended; returns the hits.
