@@ -3,7 +3,8 @@
 The format of `agent_sessions.jsonl`, made from the public traces of callanjfox/kv-cache-tester. A
 line with `session` opens a session (`block_size` in tokens, `tool_tokens`, `system_tokens`); a line
 with `s` is a request of it: `t` (s from the session's start) and `runs` ([[first id, count], ...]
-of block ids that mean something within the session only).
+of block ids that mean something within the session only). Requests of sub-agents (`p`) are left
+out: their prompts are not the ones whose length the session states.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Line(msgspec.Struct, frozen=True):
     s: str
     t: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
     runs: list[tuple[Id, Count]]
+    p: str = ""
+    """Which sub-agent asks; empty: the session itself."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -139,7 +142,8 @@ def read_sessions(lines: Iterable[tuple[Place, str]]) -> list[Session]:
         total += count
         count_accesses(total, place)
         runs = [np.arange(first, first + count, dtype=np.int64) for first, count in line.runs]
-        sessions[line.s].add(line.t, np.concatenate([*runs, np.empty(0, np.int64)]))
+        if not line.p:
+            sessions[line.s].add(line.t, np.concatenate([*runs, np.empty(0, np.int64)]))
     return list(sessions.values())
 
 

@@ -6,7 +6,7 @@ their request; writes count for none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -128,10 +128,12 @@ class Requests:
     """[m]; None: spread over QUEUES by the seed."""
 
 
-def assemble(requests: Requests, *, name: str, seed: int) -> Workload:
+def assemble(
+    requests: Requests, *, name: str, seed: int, signature: NDArray[np.uint64] | None = None
+) -> Workload:
     """Put requests in order of time (equal times stay in their order) and number blocks densely.
 
-    Blocks are numbered by their first access.
+    Blocks are numbered by their first access. `signature` is by their numbers in the chains.
     """
     order = np.argsort(requests.time_s, kind="stable")
     count = len(order)
@@ -168,6 +170,7 @@ def assemble(requests: Requests, *, name: str, seed: int) -> Workload:
         requests=count,
         request_time_s=time_s,
         request_session=requests.session[order].astype(np.int32),
+        signature=None if signature is None else signature[distinct[np.argsort(rank)]],
     )
 
 
@@ -188,24 +191,27 @@ class Layout:
         return len(self.extent) * self.slot_size
 
     @cached_property
+    def slots(self) -> list[int]:
+        """`extent`, for looking up one at a time."""
+        return [int(each) for each in self.extent.tolist()]
+
+    @cached_property
     def block_of_extent(self) -> NDArray[np.int32]:
         """[block_count]: which block lies in each slot."""
         inverse = np.empty(len(self.extent), np.int32)
         inverse[self.extent] = np.arange(len(self.extent), dtype=np.int32)
         return inverse
 
-    def ranges(self, blocks: NDArray[np.int32]) -> tuple[Range, ...]:
+    def ranges(self, blocks: Iterable[int]) -> tuple[Range, ...]:
         """Return `blocks` in their order as ranges of logical blocks; neighbours become one."""
-        if len(blocks) == 0:
-            return ()
         nlb = self.slot_size // self.block_size
-        extent = self.extent[blocks]
-        starts = np.flatnonzero(np.diff(extent, prepend=extent[0] - 2) != 1)
-        counts = np.diff(starts, append=len(extent))
-        return tuple(
-            Range(int(extent[start]) * nlb, int(count) * nlb)
-            for start, count in zip(starts, counts, strict=True)
-        )
+        runs: list[list[int]] = []
+        for extent in map(self.slots.__getitem__, blocks):
+            if runs and runs[-1][0] + runs[-1][1] == extent:
+                runs[-1][1] += 1
+            else:
+                runs.append([extent, 1])
+        return tuple(Range(first * nlb, count * nlb) for first, count in runs)
 
 
 def place(workload: Workload, *, slot_size: int, block_size: int) -> Layout:
