@@ -1,0 +1,263 @@
+"""How groups are formed: which group a burst goes on with, and which extents move to it.
+
+A piece is what one flow accessed without a long gap within one batch of facts. It goes on with the
+group of the flow's open burst; else with the group that owns its deepest known extent, if at least
+85 % of that group is in it; else it begins a group of its own, which takes over what it touched and,
+when it touched a good part of the deepest group, that group's history. Writes thus extend the chain
+that was read before them. An extent that groups go on taking from each other becomes a group of its
+own, which is rated by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
+from prestage.target.prestager.flows import Flows
+from prestage.target.prestager.groups import FREE, SHARED, Groups
+from prestage.target.prestager.hazard import F64
+
+__all__ = ["COVERAGE", "Accesses", "Bools", "Formation", "Touches"]
+
+COVERAGE: Final = 0.85
+"""Of a group, in a piece that goes on with it."""
+HISTORY: Final = 0.3
+"""Of a group, in a piece that takes over its history."""
+SHARERS: Final = 2
+"""Times that an extent left a group that lived on before it counts as shared."""
+NEW: Final = -2
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Accesses by flow, and in order of time within each; arrays of one shape (n,)."""
+
+    rows: I64
+    flows: I64
+    times_s: F64
+    is_write: Bools
+    tenants: NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """What a batch touched: extents, each once, and the groups that own them now.
+
+    Of extents (n,): `before` is the group until now (ABSENT: nobody's), with its class and age;
+    `is_return` where that group had not been touched in this burst yet. Of groups (m,), each once:
+    `begins` where a burst began; `parents` the group whose history it took (ABSENT: none).
+    """
+
+    rows: I64
+    before: I64
+    before_class: NDArray[np.uint8]
+    before_age_s: F64
+    is_return: Bools
+    is_write: Bools
+    groups: I64
+    begins: Bools
+    freed: I64
+    """Groups that are no more: others took all of their extents."""
+
+
+@dataclass(slots=True)
+class _Pieces:
+    of_access: I64
+    flows: I64
+    is_open: Bools
+    times_s: F64
+    tenants: NDArray[np.uint16]
+    target: I64
+    candidate: I64
+    cover: F64
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Extents of the pieces, each once."""
+
+    rows: I64
+    piece: I64
+    times_s: F64
+    is_write: Bools
+    before: I64
+    is_shared: Bools
+
+
+class Formation:
+    """Keeps `extents` and `groups` as bursts come in on `flows`."""
+
+    def __init__(self, extents: ExtentMap, groups: Groups, flows: Flows) -> None:
+        self._extents = extents
+        self._groups = groups
+        self._flows = flows
+
+    def take(self, accesses: Accesses) -> Touches:
+        """Form groups of one batch of accesses; what stands there once is seen once."""
+        pieces = self._cut(accesses)
+        rows = self._distinct(accesses, pieces)
+        made = self._find_targets(rows, pieces)
+        groups = self._groups
+        known = np.maximum(rows.before, 0)
+        age_s = np.maximum(rows.times_s - groups.touched_s[known], 0)
+        before_class = groups.value_class[known]
+        same = pieces.is_open[rows.piece] & (rows.before == pieces.target[rows.piece])
+        is_return = (rows.before >= 0) & ~same
+        is_return &= ~rows.is_shared | (age_s > self._flows.gap_s[pieces.flows[rows.piece]])
+        self._inherit(pieces, made)
+        touched, begins = self._touch(rows, pieces, is_return)
+        shared, freed = self._settle(rows, pieces)
+        touched = np.concatenate((touched, shared))
+        begins = np.concatenate((begins, np.ones(len(shared), bool)))
+        alive = groups.kind[touched] != FREE
+        return Touches(
+            rows.rows, rows.before, before_class, age_s, is_return, rows.is_write,
+            touched[alive], begins[alive], freed,
+        )  # fmt: skip
+
+    def _cut(self, accesses: Accesses) -> _Pieces:
+        flow, time_s, flows = accesses.flows, accesses.times_s, self._flows
+        is_first = np.ones(len(flow), bool)
+        is_first[1:] = flow[1:] != flow[:-1]
+        previous_s = np.empty(len(flow))
+        previous_s[1:] = time_s[:-1]
+        previous_s[is_first] = flows.last_s[flow[is_first]]
+        gap_s = np.maximum(time_s - previous_s, 0)
+        is_long = gap_s > flows.gap_s[flow]
+        seen = np.isfinite(gap_s)
+        flows.learn_gaps(flow[seen], gap_s[seen])
+        is_last = np.ones(len(flow), bool)
+        is_last[:-1] = is_first[1:]
+        flows.last_s[flow[is_last]] = time_s[is_last]
+        begins = is_first | is_long
+        starts = np.flatnonzero(begins)
+        none = np.full(len(starts), ABSENT, np.int64)
+        return _Pieces(
+            np.cumsum(begins) - 1, flow[starts], ~is_long[starts], time_s[starts],
+            accesses.tenants[starts], none, none, np.zeros(len(starts)),
+        )  # fmt: skip
+
+    def _distinct(self, accesses: Accesses, pieces: _Pieces) -> _Rows:
+        first = np.unique(accesses.rows, return_index=True)[1]
+        first.sort()
+        rows = accesses.rows[first]
+        before = self._extents.group[rows].astype(np.int64)
+        is_shared = (before >= 0) & (self._groups.kind[before] == SHARED)
+        times_s, is_write = accesses.times_s[first], accesses.is_write[first]
+        return _Rows(rows, pieces.of_access[first], times_s, is_write, before, is_shared)
+
+    def _find_targets(self, rows: _Rows, pieces: _Pieces) -> I64:
+        """Set target, candidate and cover of the pieces; return the groups that were made."""
+        groups, count = self._groups, len(pieces.flows)
+        is_own = (rows.before >= 0) & ~rows.is_shared
+        own = np.flatnonzero(is_own)
+        candidate = np.full(count, ABSENT, np.int64)
+        candidate[rows.piece[own]] = rows.before[own]  # of several the last, which is the deepest
+        covered = is_own & (rows.before == candidate[rows.piece])
+        held = np.bincount(rows.piece[covered], minlength=count)
+        cover = held / np.maximum(groups.size[candidate], 1)
+        current = self._flows.group[pieces.flows]
+        pieces.is_open &= current >= 0
+        has_own = np.bincount(rows.piece[~rows.is_shared], minlength=count) > 0
+        found = np.where((candidate >= 0) & (cover >= COVERAGE), candidate, NEW)
+        target = np.where(pieces.is_open, current, np.where(has_own, found, ABSENT))
+        is_new = target == NEW
+        made = groups.make(int(is_new.sum()))
+        target[is_new] = made
+        pieces.target, pieces.candidate, pieces.cover = target, candidate, cover
+        groups.tenant[made] = pieces.tenants[is_new]
+        groups.touched_s[made] = pieces.times_s[is_new]
+        return made
+
+    def _inherit(self, pieces: _Pieces, made: I64) -> None:
+        groups = self._groups
+        piece = np.flatnonzero(np.isin(pieces.target, made)) if len(made) else made
+        parent = pieces.candidate[piece]
+        groups.parent[pieces.target[piece]] = parent
+        heir = (parent >= 0) & (pieces.cover[piece] >= HISTORY)
+        child, parent = pieces.target[piece[heir]], parent[heir]
+        groups.touches[child] = groups.touches[parent]
+        groups.touched_s[child] = groups.touched_s[parent]
+
+    def _touch(self, rows: _Rows, pieces: _Pieces, is_return: Bools) -> tuple[I64, Bools]:
+        """Write down the touch in the records of all groups; return them, and whose burst began."""
+        groups = self._groups
+        is_any = pieces.target >= 0
+        target, begins = pieces.target[is_any], ~pieces.is_open[is_any]
+        self._touch_groups(target[begins], pieces.times_s[is_any][begins])
+        groups.touched_s[target] = pieces.times_s[is_any]
+        again = rows.is_shared & is_return
+        self._touch_groups(rows.before[again], rows.times_s[again])
+        written = np.bincount(rows.piece[rows.is_write], minlength=len(pieces.flows))[is_any]
+        groups.fresh[target] = np.where(begins, written, groups.fresh[target] + written)
+        unique, index = np.unique(target, return_index=True)
+        shared = rows.before[again]
+        touched = np.concatenate((unique, shared))
+        return touched, np.concatenate((begins[index], np.ones(len(shared), bool)))
+
+    def _touch_groups(self, numbers: I64, times_s: F64) -> None:
+        groups = self._groups
+        again = groups.touches[numbers] > 0
+        gap_s = np.maximum(times_s - groups.touched_s[numbers], 0)
+        groups.gap_s[numbers] = np.where(again, gap_s, 0)
+        groups.touched_s[numbers] = times_s
+        groups.touches[numbers] = np.minimum(groups.touches[numbers] + 1, 60000)
+
+    def _settle(self, rows: _Rows, pieces: _Pieces) -> tuple[I64, I64]:
+        """Give the extents to their groups; return what became shared, and who has none left."""
+        groups, extents, flows = self._groups, self._extents, self._flows
+        first = np.searchsorted(rows.piece, rows.piece, side="left")
+        base = np.where(pieces.is_open, flows.position[pieces.flows], 0)
+        position = np.arange(len(rows.rows)) - first + base[rows.piece]
+        extents.position[rows.rows] = position
+        owner = pieces.target[rows.piece]
+        gained = ~rows.is_shared & (rows.before != owner)
+        old, shared = self._lose(rows, gained)
+        number = extents.group[rows.rows]
+        gained &= number == rows.before  # what became shared just now is not gained
+        numbers, counts = np.unique(owner[gained], return_counts=True)
+        groups.size[numbers] += counts.astype(np.int32)
+        extents.group[rows.rows[gained]] = owner[gained]
+        groups.append(owner[gained], rows.rows[gained])
+        flows.group[pieces.flows] = pieces.target
+        flows.position[pieces.flows[rows.piece]] = position + 1
+        freed = old[groups.size[old] == 0]
+        if len(freed):
+            groups.forget(freed)
+            is_gone = groups.kind == FREE
+            flows.forget_groups(is_gone)
+        return shared, freed
+
+    def _lose(self, rows: _Rows, gained: Bools) -> tuple[I64, I64]:
+        """Take extents from their groups, and make shared what has left too often."""
+        groups, extents = self._groups, self._extents
+        moved = np.flatnonzero(gained & (rows.before >= 0))
+        old, inverse, counts = np.unique(
+            rows.before[moved], return_inverse=True, return_counts=True
+        )
+        lives_on = (counts < groups.size[old])[inverse]
+        groups.size[old] -= counts.astype(np.int32)
+        left = rows.rows[moved]
+        extents.moves[left] = np.minimum(extents.moves[left] + lives_on, 250)
+        shared = moved[lives_on & (extents.moves[left] >= SHARERS)]
+        made = groups.make(len(shared))
+        self._share(made, shared, rows)
+        return old, made
+
+    def _share(self, made: I64, which: I64, rows: _Rows) -> None:
+        groups, extents = self._groups, self._extents
+        row, before, time_s = rows.rows[which], rows.before[which], rows.times_s[which]
+        groups.kind[made] = SHARED
+        groups.size[made] = 1
+        groups.touches[made] = extents.moves[row] + 1
+        groups.gap_s[made] = np.maximum(time_s - groups.touched_s[before], 0)
+        groups.touched_s[made] = time_s
+        groups.tenant[made] = groups.tenant[before]
+        extents.group[row] = made
+        groups.append(made, row)

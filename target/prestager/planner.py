@@ -1,0 +1,89 @@
+"""What to fetch now: whole groups, in chain order, as far as flash is left over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.prestager.ages import age_bins
+from prestage.target.prestager.extents import I64, ExtentMap
+from prestage.target.prestager.groups import FREE, Groups
+from prestage.target.prestager.hazard import F64
+from prestage.target.prestager.shared import Gauges
+
+__all__ = ["Candidates", "Planner", "Plan"]
+
+STRIPE: Final = 1 << 17
+"""Groups that are looked at in one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Groups that are worth a fetch; arrays of shape (n,), and the gain of each per extent."""
+
+    groups: I64
+    gains: F64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Extents to fetch: the index of the candidate of each, and its row."""
+
+    candidate: I64
+    rows: I64
+
+
+class Planner:
+    """Looks through the groups, a stripe a turn."""
+
+    def __init__(self, extents: ExtentMap, groups: Groups) -> None:
+        self._extents = extents
+        self._groups = groups
+        self._next = 0
+
+    def by_return(self, now_s: float, gain: F64, flash_price: float) -> Candidates:
+        """Return groups whose return is due: their advantage is above the flash price."""
+        groups = self._groups
+        start = self._next if self._next < groups.high else 0
+        stop = min(start + STRIPE, groups.high)
+        self._next = stop
+        part = slice(start, stop)
+        may = (groups.missing[part] != 0) & (groups.asked_s[part] <= now_s)
+        number = start + np.flatnonzero(may & (groups.kind[part] != FREE))
+        age_s = now_s - groups.touched_s[number]
+        gains = gain[groups.value_class[number], age_bins(age_s)] - flash_price
+        good = gains > 0
+        return Candidates(number[good], gains[good])
+
+    def plan(self, candidates: Candidates, room: int) -> Plan:
+        """Return the missing extents of the candidates, the best first, at most `room`.
+
+        Groups of which nothing is missing are noted as such.
+        """
+        order = np.lexsort((candidates.groups, -candidates.gains))
+        sizes = np.cumsum(self._groups.size[candidates.groups[order]])
+        order = order[: int(np.searchsorted(sizes, 4 * room)) + 1]
+        number = candidates.groups[order]
+        owner, rows = self._groups.members(number, self._extents)
+        is_gone = self._extents.resident[rows] == 0
+        missing = np.bincount(owner[is_gone], minlength=len(number))
+        self._groups.missing[number] = missing > 0
+        wanted = is_gone & (self._extents.waiting[rows] == 0)
+        return Plan(order[owner[wanted][:room]], rows[wanted][:room])
+
+
+def room_for(gauges: Gauges, horizon_s: float) -> int:
+    """Return how many extents more are read within the horizon, as the media go."""
+    free = gauges.bandwidth * horizon_s - gauges.fetch_bytes
+    return max(0, int(free / gauges.slot_size))
+
+
+def ranges(keys: NDArray[np.uint64]) -> tuple[I64, I64]:
+    """Return (first index, count) of runs of keys that follow each other."""
+    begins = np.ones(len(keys), bool)
+    begins[1:] = keys[1:] != keys[:-1] + np.uint64(1)
+    first = np.flatnonzero(begins)
+    return first, np.diff(np.append(first, len(keys)))
