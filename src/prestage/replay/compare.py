@@ -163,9 +163,7 @@ class Comparison:
             frames = self.regime.frames(self.workload)
             prestager = self.make_prestager(frames, self.regime.slot_size, self.seed)
         hints = self.hints if name.endswith("hints") else ()
-        return replay(
-            self.workload, prestager, self.regime, self.seed, hints, progress, name=name
-        )
+        return replay(self.workload, prestager, self.regime, self.seed, hints, progress, name=name)
 
     def _run_fluid(self, policy: str) -> FluidResult:
         capacity = self.regime.frames(self.workload)

@@ -161,9 +161,7 @@ class Machine:
     `results` (dtype RESULT) is beside `events`, and is filled in as they end.
     """
 
-    def __init__(
-        self, config: MachineConfig, events: NDArray[np.void], data: bytes = b""
-    ) -> None:
+    def __init__(self, config: MachineConfig, events: NDArray[np.void], data: bytes = b"") -> None:
         """`events`: dtype EVENT [n], in order of time; `data` is what the batches lie in."""
         if events.dtype != EVENT:
             raise Invalid(f"{events.dtype}", "events", f"{EVENT}")

@@ -78,8 +78,8 @@ def judge(workload: Workload, row: Row, model: Model) -> Judged:
 
 
 def _time(name: str) -> Measure:
-    return lambda judged: None if judged.row.time_to_data_s is None else (
-        judged.row.time_to_data_s[name]
+    return lambda judged: (
+        None if judged.row.time_to_data_s is None else (judged.row.time_to_data_s[name])
     )
 
 
@@ -107,22 +107,14 @@ def _cell(form: str, values: Sequence[float | None]) -> str:
     return f"{middle} [{form.format(min(found))} {form.format(max(found))}]"
 
 
-def table(trials: Sequence[Trial]) -> list[str]:
-    """Return lines: a policy each, the median over the trials, least and most in brackets."""
-    heads = ["policy", *(title for title, _, _ in COLUMNS)]
-    body = []
+def table(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    """Return heads and lines, a policy each: the median over the trials, least and most."""
+    lines = []
     for place, first in enumerate(trials[0].rows):
         same = [trial.rows[place] for trial in trials]
         cells = [_cell(form, [value(each) for each in same]) for _, form, value in COLUMNS]
-        body.append([first.row.policy, *cells])
-    widths = [max(len(line[i]) for line in (heads, *body)) for i in range(len(heads))]
-    return [
-        "  ".join(
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in (heads, *body)
-    ]
+        lines.append([first.row.policy, *cells])
+    return ["policy", *(title for title, _, _ in COLUMNS)], lines
 
 
 def heading(trials: Sequence[Trial]) -> str:

@@ -211,9 +211,7 @@ def replay(
     """
     layout = layout_of(workload, regime)
     script = make_script(workload, layout, hints)
-    config = machine_config(
-        workload, regime, layout, seed=seed, with_model=policy is not None
-    )
+    config = machine_config(workload, regime, layout, seed=seed, with_model=policy is not None)
     with Machine(config, script.events, script.data) as machine:
         _run_all(machine, policy, progress)
         run = Run(
