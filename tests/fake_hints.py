@@ -29,6 +29,7 @@ class FakeHints:
         """Status pages by tenant."""
         self.events: dict[int, tuple[Event, ...]] = {}
         """Warm events by tenant, oldest first."""
+        self.orders_resets = 0
 
     def tenant_stats(self, tenant: int) -> dict[str, int]:
         return {"frames": 0}
@@ -51,6 +52,21 @@ class FakeHints:
 
     def ring_fd(self) -> int:
         return -1
+
+    def orders_fd(self) -> int:
+        return -1
+
+    def orders_wake_fd(self) -> int:
+        return -1
+
+    def ring_wake_fd(self) -> int:
+        return -1
+
+    def orders_reset(self) -> None:
+        self.orders_resets += 1
+
+    def orders_stats(self) -> dict[str, int]:
+        return {"orders": 0, "pending": 0}
 
     def end_intent(self, tenant: int, intent_id: int) -> None:
         """An intent of a tenant ends: an event, and a notice when it is the first in the log."""
