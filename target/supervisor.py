@@ -236,7 +236,8 @@ class Supervisor:
             # The target itself may have been stopped: what has come meanwhile counts.
             await asyncio.wait({ending}, timeout=SECOND_LOOK_S)
             if not ending.done() and loop.time() >= self._silent_at(child) and not killed:
-                killed = f"gave no sign of life for {loop.time() - child.heard_s:.1f} s, was killed"
+                silent_s = loop.time() - child.heard_s
+                killed = f"gave no sign of life for {silent_s:.1f} s and was killed"
                 self._kill(child)
         said = await self._bury(child)
         return killed or _how(ending.result(), said)

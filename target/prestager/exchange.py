@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.launch import Names
 from prestage.target.prestager.numbering import NOBODY, Clock, Numbering
-from prestage.target.prestager.shared import ORDER, Gauges, OrderEnd, OrderKind, OrdersWriter
+from prestage.target.prestager.shared import Gauges, OrderEnd, OrderKind, OrdersWriter, wake
 from prestage.target.ring import FACT, FactKind, RingReader, RingWaits
 
 __all__ = ["DecisionLike", "Exchange"]
@@ -55,6 +54,8 @@ class Exchange:
         self._clock = clock
         self.volumes = Numbering(VOLUMES)
         self.tenants = Numbering(TENANTS)
+        self._values: NDArray[np.float32] | None = None
+        """A value table that found no room yet."""
         self._nowhere: list[NDArray[np.void]] = []
         """Facts of our own: fetches from volumes that are not there have failed."""
         self.counters = dict.fromkeys(("facts", "orders", "orders_lost", "orders_nowhere"), 0)
@@ -113,14 +114,16 @@ class Exchange:
     def give(self, decision: DecisionLike) -> None:
         """Put the orders of a decision where the target finds them, and wake it."""
         if decision.values is not None:
-            self._writer.publish(decision.values)
+            self._values = decision.values
+        before = self._values
+        if before is not None and self._writer.publish(before):
+            self._values = None
         orders = self._located(decision.orders)
-        if len(orders):
-            put = self._writer.put(orders)
-            self.counters["orders"] += put
-            self.counters["orders_lost"] += len(orders) - put
-        if len(orders) or decision.values is not None:
-            os.eventfd_write(self._wake, 1)
+        put = self._writer.put(orders)
+        self.counters["orders"] += put
+        self.counters["orders_lost"] += len(orders) - put
+        if put or before is not self._values:
+            wake(self._wake)
 
     def _located(self, given: NDArray[np.void]) -> NDArray[np.void]:
         """Return orders with numbers and times of this run, without those for no volume."""

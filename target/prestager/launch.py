@@ -37,6 +37,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The file of what was learned."""
     snapshot_s: float
     """How often it is written; 0: only at the end."""
+    report_s: float = 1.0
+    """How often it gives a sign of life."""
     distrust: bool = False
     """What was learned is set aside unread: the process died of it, perhaps."""
     memory_bytes: int = 0

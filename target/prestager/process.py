@@ -34,7 +34,6 @@ __all__ = ["MakePrestager", "PrestagerLike", "main"]
 
 PORTION: Final = 8192
 """Facts that are learned from at a time: between two portions the target is heard."""
-REPORT_S: Final = 1.0
 REST_S: Final = 0.25
 """The longest sleep: facts that nobody is woken for are taken at least so often."""
 SHARE: Final = 4
@@ -173,7 +172,7 @@ class Process:
         if self._keeper.is_due and self._learned:
             self._keeper.start(self._learned_bytes())
             self._learned = False
-        if time.monotonic() - self._told_s >= REPORT_S:
+        if time.monotonic() - self._told_s >= self._launch.report_s:
             self._tell()
         return True
 
@@ -197,7 +196,7 @@ class Process:
         """Return for how long to sleep; 0 when there is something to do already."""
         if not self._exchange.wait_for(self._waits):
             return 0
-        report_s = self._told_s + REPORT_S - time.monotonic()
+        report_s = self._told_s + self._launch.report_s - time.monotonic()
         fill_s = self._exchange.capacity / SHARE / self._rate if self._rate > 1 else REST_S
         least_s = min(report_s, fill_s, REST_S, self._clock.until_s(self._next_ns))
         # Not to wake just before it is time.
