@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, check_policies, with_gaps
 from prestage.replay.classical import hit_ratio
+from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, check_policies, with_gaps
 from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import parse_hints, parse_multiple, parse_share
 from prestage.replay.generators import GENERATORS, generate

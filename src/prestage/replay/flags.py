@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from prestage.replay.hint_plans import HintPlan
 from prestage.target.errors import InvalidFlag
-from prestage.target.sizes import parse_duration, quote
+from prestage.target.sizes import parse_duration_s, quote
 
 
 def _number(text: str, suffix: str, where: str, expected: str) -> float:
@@ -63,6 +63,6 @@ def parse_hints(text: str, where: str) -> HintPlan:
 
 def _seconds(text: str, where: str) -> float:
     try:
-        return float(parse_duration(text))
+        return float(parse_duration_s(text))
     except ValueError as error:
         raise InvalidFlag(str(error), where) from None

@@ -29,6 +29,6 @@ def to_batches(hints: Iterable[Hint]) -> list[Batch]:
         hints, lambda each: (each.time_s, each.tenant)
     ):
         records = [each.record for each in group]
-        for data in encode_batches(records, writer=WRITER, sequence=len(batches)):
-            batches.append(Batch(time_s, bytes(data), tenant))
+        pages = encode_batches(records, writer=WRITER, sequence=len(batches))
+        batches.extend([Batch(time_s, data, tenant) for data in pages])
     return batches

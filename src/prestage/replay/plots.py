@@ -16,14 +16,14 @@ def _matplotlib() -> Any:
     """Return pyplot. TargetError where it is not installed."""
     try:
         import matplotlib as mpl
-        from matplotlib import pyplot
+        from matplotlib import pyplot as plt
     except ImportError as error:
         raise TargetError(
             str(error), "--plot", "matplotlib: pip install 'prestage[plot]'"
         ) from None
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "prestage"
-    return pyplot
+    return plt
 
 
 def draw(trials: Sequence[Trial], folder: Path) -> list[Path]:

@@ -77,22 +77,36 @@ def judge(workload: Workload, row: Row, model: Model) -> Judged:
     return Judged(row, first_token(workload, row.wait_s, model))
 
 
+def _of(name: str) -> Measure:
+    def measure(judged: Judged) -> float | None:
+        value: float | None = getattr(judged.row, name)
+        return value
+
+    return measure
+
+
 def _time(name: str) -> Measure:
-    return lambda judged: (
-        None if judged.row.time_to_data_s is None else (judged.row.time_to_data_s[name])
-    )
+    def measure(judged: Judged) -> float | None:
+        found = judged.row.time_to_data_s
+        return None if found is None else found[name]
+
+    return measure
+
+
+def _first(name: str) -> Measure:
+    return lambda judged: None if judged.ttft is None else judged.ttft.ttft_s[name]
 
 
 COLUMNS: Final[tuple[tuple[str, str, Measure], ...]] = (
-    ("hit ratio", "{:.3f}", lambda judged: judged.row.read_hit_ratio),
-    ("gap closed", "{:.2f}", lambda judged: judged.row.gap_closed),
-    ("flash/read", "{:.2f}", lambda judged: judged.row.flash_reads_per_read),
-    ("precision", "{:.2f}", lambda judged: judged.row.precision),
-    ("ready", "{:.3f}", lambda judged: judged.row.ready_requests),
+    ("hit ratio", "{:.3f}", _of("read_hit_ratio")),
+    ("gap closed", "{:.2f}", _of("gap_closed")),
+    ("flash/read", "{:.2f}", _of("flash_reads_per_read")),
+    ("precision", "{:.2f}", _of("precision")),
+    ("ready", "{:.3f}", _of("ready_requests")),
     ("data p50 s", "{:.3f}", _time("p50")),
     ("data p99 s", "{:.3f}", _time("p99")),
-    ("TTFT mean s", "{:.2f}", lambda judged: judged.ttft and judged.ttft.ttft_s["mean"]),
-    ("TTFT p99 s", "{:.2f}", lambda judged: judged.ttft and judged.ttft.ttft_s["p99"]),
+    ("TTFT mean s", "{:.2f}", _first("mean")),
+    ("TTFT p99 s", "{:.2f}", _first("p99")),
 )
 """Title, form and value of each measure."""
 

@@ -149,6 +149,7 @@ def _waits(workload: Workload, wait_s: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def spread(wait_s: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean and PERCENTILES of times [requests]; nan is left out."""
     asked = wait_s[~np.isnan(wait_s)]
     if len(asked) == 0:
         return dict.fromkeys(["mean", *PERCENTILES], float("nan"))

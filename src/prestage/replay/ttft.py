@@ -50,7 +50,8 @@ class Model:
         """Return how long it takes to prefill as many tokens from nothing."""
         size = self.dimension
         flops = self.layers * (self.attention * tokens**2 * size + self.linear * tokens * size**2)
-        return flops / self.flops_per_s
+        seconds: NDArray[np.float64] = flops / self.flops_per_s
+        return seconds
 
     def break_even_tokens(self, bytes_per_s: float) -> float:
         """Return the context length above which restoring at this bandwidth beats prefilling.
@@ -80,8 +81,8 @@ def first_token(workload: Workload, wait_s: NDArray[np.float64], model: Model) -
     reads = np.bincount(workload.request[is_read], minlength=workload.requests)
     total = np.bincount(workload.request, minlength=workload.requests)
     asked = (reads > 0) & ~np.isnan(wait_s)
-    restored = reads[asked] * float(model.block_tokens)
-    whole = total[asked] * float(model.block_tokens)
+    restored = (reads[asked] * model.block_tokens).astype(np.float64)
+    whole = (total[asked] * model.block_tokens).astype(np.float64)
     load_s = wait_s[asked] + restored * model.kv_bytes_per_token / model.network_bytes_per_s
     compute_s = model.compute_s(whole) - model.compute_s(restored)
     overlap = np.maximum(load_s, compute_s) * (model.layers - 1) / model.layers
