@@ -30,7 +30,14 @@ PACKAGES = ("target", "ext", "host_client")
 SLOW_DOWN = {"native": 1, "asan": 4, "tsan": 10, "aarch64": 15}
 """How many times longer a program may take, by variant."""
 PROGRAM_TIMEOUT_S = 120.0
-RUNS = {"tier_model": 5_000, "fuzz_engine": 8_000, "hints_model": 1_500, "fuzz_hints": 4_000}
+RUNS = {
+    "tier_model": 5_000,
+    "fuzz_engine": 8_000,
+    "hints_model": 1_500,
+    "fuzz_hints": 4_000,
+    "orders_model": 1_500,
+    "fuzz_orders": 4_000,
+}
 """How many seeded runs a program makes in the native variant; it takes SEED RUNS."""
 FUZZ_SECONDS = 60
 SOCKET_FREE = ("tier_model",)

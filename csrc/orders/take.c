@@ -107,6 +107,7 @@ bool ps_orders_take(struct ps_orders *orders, uint64_t now_ns, uint32_t most) {
   assert(orders != NULL);
   wake(orders, now_ns);
   bool is_done = take_orders(orders, now_ns, most);
+  orders_pass(orders, 0);
   orders_tell_gauges(orders, now_ns);
   return is_done && ps_orders_next_time(orders) > now_ns;
 }
