@@ -72,10 +72,11 @@ struct ps_replay {
   struct ps_hints *hints;
   struct stream stream;
   uint64_t now_ns;
-  uint64_t look_ns;  /* when to ask the scheduler although nobody said so */
-  uint64_t timer_ns; /* of the tier, the hints and the orders */
-  uint64_t flash_ns; /* when the next operation ends */
-  bool is_wanted;    /* the scheduler is to be asked */
+  uint64_t passed_ns; /* when the last pass was */
+  uint64_t look_ns;   /* when to ask the scheduler although nobody said so */
+  uint64_t timer_ns;  /* of the tier, the hints and the orders */
+  uint64_t flash_ns;  /* when the next operation ends */
+  bool is_wanted;     /* the scheduler is to be asked */
   bool tier_changed;
   bool took_hints; /* in this pass */
   struct command_list tasks;

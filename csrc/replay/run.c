@@ -21,7 +21,7 @@ static uint64_t event_time(const struct stream *stream) {
 /* When something happens next. */
 static uint64_t next_time(const struct ps_replay *replay) {
   uint64_t happens_ns = least(event_time(&replay->stream), replay->flash_ns);
-  uint64_t asks_ns = most(replay_pump_time(replay), replay->now_ns + PASS_NS);
+  uint64_t asks_ns = most(replay_pump_time(replay), replay->passed_ns + PASS_NS);
   return most(least(happens_ns, asks_ns), replay->now_ns);
 }
 
@@ -36,6 +36,7 @@ static void begin_events(struct ps_replay *replay) {
 
 static void pass(struct ps_replay *replay) {
   replay->took_hints = false;
+  replay->passed_ns = replay->now_ns;
   begin_events(replay);
   replay_op_reap(replay);
   replay_pump(replay);

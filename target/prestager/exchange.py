@@ -108,7 +108,7 @@ class Exchange:
         return raw
 
     def wait_for(self, waits: RingWaits) -> bool:
-        """Say what is waited for; False when it has come already."""
+        """Say what is waited for; True when it has come already, and nothing is waited for."""
         return self._reader.wait_for(waits)
 
     def give(self, decision: DecisionLike) -> None:

@@ -144,6 +144,7 @@ class Process:
         ended = False
         while not ended and self._turn():
             ready = {descriptor for descriptor, _ in poll.poll(self._sleep_ms())}
+            self._exchange.wait_for(RingWaits.NOT)
             self.counters["wake_ups"] += 1
             ended = self._end in ready
             if self._wake in ready:
@@ -194,7 +195,7 @@ class Process:
 
     def _sleep_ms(self) -> float:
         """Return for how long to sleep; 0 when there is something to do already."""
-        if not self._exchange.wait_for(self._waits):
+        if self._exchange.backlog >= PORTION or self._exchange.wait_for(self._waits):
             return 0
         report_s = self._told_s + self._launch.report_s - time.monotonic()
         fill_s = self._exchange.capacity / SHARE / self._rate if self._rate > 1 else REST_S
