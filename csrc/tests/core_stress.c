@@ -1,5 +1,6 @@
 /* The whole data path with everything at once: reactors, hosts on real sockets that check every
- * byte they know, and a control plane that maps, resizes, closes, aborts and disconnects meanwhile.
+ * byte they know, a control plane that maps, resizes, closes, aborts and disconnects meanwhile, and
+ * a mad model that orders what comes to its mind.
  *
  *   core_stress [SEED [ROUNDS [REACTORS]]]
  *
@@ -96,7 +97,8 @@ static void make_core(struct control *control, uint32_t reactors) {
       .starvation_ns = 1000000 + stress_draw(&control->random, 100000000),
       .merge_bytes = stress_draw(&control->random, 3) == 0 ? 0 : 262144,
       .tenant_count = TENANTS,
-      .ring_capacity = stress_draw(&control->random, 3) == 0 ? 0 : 256};
+      .ring_capacity = stress_draw(&control->random, 3) == 0 ? 0 : 256,
+      .orders_capacity = stress_draw(&control->random, 4) == 0 ? 0 : 64};
   control_configure_hints(&config.hints);
   for (uint32_t i = 0; i < PS_MAX_REACTORS; i++) config.cpus[i] = -1;
   config.dram_bytes = (uint64_t)config.slot_size * (50 + stress_draw(&control->random, 80));
@@ -157,6 +159,7 @@ static void run_round(struct control *control, uint64_t seed, uint32_t reactors,
   make_core(control, reactors);
   make_hosts();
   make_volumes(control);
+  model_start(control);
   pthread_t thread;
   if (pthread_create(&thread, NULL, host_main, &host_random) != 0) stress_fail("no thread", 0);
   while (stress.done < target) {
@@ -166,6 +169,7 @@ static void run_round(struct control *control, uint64_t seed, uint32_t reactors,
   if (stress_draw(&control->random, 3) != 0) end_in_order(control);
   /* Or in the midst of everything. */
   if (stress_draw(&control->random, 2)) ps_core_stop(control->core);
+  model_stop(control);
   ps_core_free(control->core);
   stress.stops = true;
   pthread_join(thread, NULL);

@@ -333,6 +333,7 @@ void control_act(struct control *control) {
     ps_core_volume_flush(control->core, (uint32_t)control->volumes[draw(control, VOLUMES)].number,
                          control_cookie(control, COOKIE_INDEX));
   if (what == 45) control_change_extension(control);
+  if (what == 46) ps_core_orders_reset(control->core); /* as if it had died */
   if (what >= 50 && what < 54 && control->can_stall && control->stalls == 0 &&
       control->volumes[2].state == VOLUME_MAPPED) {
     order(control, 2, "stall", "set after=0");
@@ -393,6 +394,7 @@ void control_check_rest(struct control *control) {
   if (core->admin_buffers != (int32_t)core->config.max_connections + 1024)
     stress_fail("admin buffers were not given back", (uint64_t)core->admin_buffers);
   control_check_hints(control);
+  model_check(control);
   if (control->has_abandoned) return;
   if (tier.frames_pinned != 0) stress_fail("frames are pinned", tier.frames_pinned);
   if (tier.frames_free != core->frame_count) stress_fail("frames are missing", tier.frames_free);

@@ -32,6 +32,9 @@ struct control {
   uint32_t stalls; /* turns until the stall is released; 0: none */
   uint32_t cookie;
   bool is_extension_mapped[2];
+  pthread_t model;
+  bool has_model;
+  _Atomic bool model_stops;
 };
 
 /* Cookies' indices: volumes, then the extension namespaces of the two subsystems. */
@@ -57,6 +60,11 @@ void control_warm_event(struct control *control, uint32_t tenant);
 void control_look_at_hints(struct control *control);
 bool control_hints_left(struct control *control);
 void control_check_hints(struct control *control);
+
+/* stress_model.c */
+void model_start(struct control *control);
+void model_stop(struct control *control);
+void model_check(struct control *control);
 
 /* Says what is under way, to standard error: for when it hangs. */
 void control_describe(struct control *control);
