@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from prestage.replay.classical import hit_ratio
+from prestage.replay.classical import read_hit_ratios
 from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, check_policies, with_gaps
 from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import parse_hints, parse_multiple, parse_share
@@ -110,7 +110,7 @@ def trial(
     if plan is not None:
         hints += announce(seen, layout, replace(plan, seed=seed))
         hints.sort(key=lambda each: each.time_s)
-    comparison = Comparison(seen, regime, seed, to_batches(hints), _prestager, hit_ratio)
+    comparison = Comparison(seen, regime, seed, to_batches(hints), _prestager, _classical)
     rows = []
     for policy in policies:
         rows.append(comparison.run(policy, meter.begin(f"{policy}, seed {seed}")))
@@ -118,6 +118,10 @@ def trial(
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
     return Trial(seen, regime, seed, model, judged)
+
+
+def _classical(policy: str, workload: Workload, capacity: int) -> float:
+    return read_hit_ratios(workload, [capacity], policies=[policy])[policy][0]
 
 
 def _prestager(frames: int, slot_size: int, seed: int) -> Prestager:

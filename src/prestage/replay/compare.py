@@ -29,7 +29,14 @@ LRU: Final = "lru"
 BOUND: Final = "clairvoyant"
 MACHINE: Final = (LRU, "hints", "prestage", "prestage+hints")
 FLUID: Final = ("none", "mq", "belady", "oracle", BOUND)
-CLASSICAL: Final = ("s3fifo", "sieve", "arc", "lirs", "wtinylfu")
+CLASSICAL: Final = {
+    "s3fifo": "S3-FIFO",
+    "sieve": "SIEVE",
+    "arc": "ARC",
+    "lirs": "LIRS",
+    "wtinylfu": "W-TinyLFU",
+}
+"""By name: what the tool for them calls them."""
 POLICIES: Final = (*FLUID[:2], *CLASSICAL, *MACHINE, *FLUID[2:])
 """By name. `oracle` has a look-ahead of 60 s, `oracle:SECONDS` another."""
 LOOK_AHEAD_S: Final = 60.0
@@ -145,14 +152,14 @@ class Comparison:
     hints: Sequence[HintBatch]
     make_prestager: MakePrestager
     classical: Callable[[str, Workload, int], float]
-    """The read hit ratio of a classical policy, by its name, with so many blocks of tier."""
+    """The read hit ratio of a policy, by the tool's name for it, with so many blocks of tier."""
 
     def run(self, policy: str, progress: Progress | None = None) -> Row:
         """Return what a policy makes of it. Raises Invalid when the regime cannot be run."""
         name = policy.partition(":")[0]
         if name in CLASSICAL:
             capacity = self.regime.frames(self.workload)
-            return Row(policy, self.classical(name, self.workload, capacity))
+            return Row(policy, self.classical(CLASSICAL[name], self.workload, capacity))
         if name in MACHINE:
             return of_machine(policy, self._run_machine(name, progress))
         return of_fluid(policy, self._run_fluid(policy))

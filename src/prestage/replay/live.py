@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from prestage.target.errors import TargetError
 NSID: Final = 1
 QUEUE_DEPTH: Final = 256
 PROGRESS_S: Final = 0.5
-MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+MULTIPLIER: Final = 0x9E3779B97F4A7C15
 
 TakeStats = Callable[[], dict[str, Any]]
 """The target's counters (`prestage_get_stats`), as they are now; called in a thread."""
@@ -58,8 +59,8 @@ class LiveResult:
 
 def content(block: int, size_bytes: int) -> bytes:
     """Return the bytes of a block."""
-    word = (np.uint64(block) + np.uint64(1)) * MULTIPLIER
-    return np.full(size_bytes // 8, word, np.uint64).tobytes()
+    word = (block + 1) * MULTIPLIER & 0xFFFFFFFFFFFFFFFF
+    return word.to_bytes(8, "little") * (size_bytes // 8)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _numbers(group: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 def _media_read_bytes(stats: Mapping[str, Any]) -> int:
     return sum(
-        namespace["media_read_bytes"]
+        namespace["counters"]["media_read_bytes"]
         for subsystem in stats["subsystems"]
         for namespace in subsystem["namespaces"]
     )
@@ -169,7 +170,7 @@ class _Host:
                 if is_write:
                     task = tasks.create_task(self._write(lane, block, self._writing.get(block)))
                     self._writing[block] = task
-                    task.add_done_callback(lambda done, which=block: self._written(done, which))
+                    task.add_done_callback(partial(self._written, block))
                 else:
                     reads.append(tasks.create_task(self._read(lane, block)))
             if reads:
@@ -183,7 +184,7 @@ class _Host:
         offset = int(layout.extent[block]) * layout.slot_size
         await lane.write(NSID, content(block, layout.slot_size), offset)
 
-    def _written(self, task: asyncio.Task[None], block: int) -> None:
+    def _written(self, block: int, task: asyncio.Task[None]) -> None:
         if self._writing.get(block) is task:
             del self._writing[block]
         if not task.cancelled() and task.exception() is None:
