@@ -9,6 +9,7 @@ import pytest
 
 from prestage.host_client.address import Address
 from prestage.host_client.controller import Controller
+from prestage.host_client.options import Options
 from prestage.replay.generators import Sessions, sessions
 from prestage.replay.live import Drive, WrongBytes, content
 from prestage.replay.workload import Layout, Workload, place
@@ -74,7 +75,7 @@ async def _spoiled(replay: Drive) -> None:
 async def _spoil(replay: Drive, until: asyncio.Task[object]) -> None:
     """Write everywhere what does not belong there, until somebody complains."""
     layout = replay.layout
-    async with Controller(replay.address) as other:
+    async with Controller(replay.address, Options()) as other:
         while not until.done():
             for extent in layout.extent.tolist():
                 await other.write(1, content(-2 + 2**32, SLOT), extent * SLOT)
