@@ -7,7 +7,7 @@ process, and by the simulator on a virtual clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from prestage.target.prestager.extents import EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Formation, Touches
 from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.hazard import F64, ReturnHazard
+from prestage.target.prestager.hazard import ReturnHazard
 from prestage.target.prestager.intake import Evictions, Fetched, Intake
-from prestage.target.prestager.planner import Plan, Planner, ranges, room_for
+from prestage.target.prestager.planner import Plan, Planner, room_for
 from prestage.target.prestager.prices import Prices, advantage, keep_index
 from prestage.target.prestager.shared import ORDER, Gauges, OrderEnd, OrderKind
 from prestage.target.prestager.tables import protect
@@ -119,9 +119,7 @@ class Prestager:
     def _learn(self, touches: Touches) -> None:
         groups = self._groups
         back = touches.is_return
-        self._hazard.add_returns(
-            touches.before_class[back], age_bins(touches.before_age_s[back])
-        )
+        self._hazard.add_returns(touches.before_class[back], age_bins(touches.before_age_s[back]))
         number = touches.groups
         groups.value_class[number] = value_classes(
             groups.touches[number], groups.gap_s[number], groups.size[number],

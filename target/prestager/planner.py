@@ -14,7 +14,7 @@ from prestage.target.prestager.groups import FREE, Groups
 from prestage.target.prestager.hazard import F64
 from prestage.target.prestager.shared import Gauges
 
-__all__ = ["Candidates", "Planner", "Plan"]
+__all__ = ["Candidates", "Plan", "Planner"]
 
 STRIPE: Final = 1 << 17
 """Groups that are looked at in one turn."""

@@ -86,5 +86,3 @@ class Prices:
         """Move the flash price by one step of a few percent."""
         moved = self.flash * (1.05 if is_dear else 0.97)
         self.flash = min(max(moved, self._floor), self._ceiling)
-
-

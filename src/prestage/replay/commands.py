@@ -16,6 +16,7 @@ from prestage.replay.flags import parse_hints, parse_multiple, parse_share
 from prestage.replay.generators import GENERATORS, generate
 from prestage.replay.hint_batches import to_batches
 from prestage.replay.hint_plans import HintPlan, announce, sign
+from prestage.replay.live_run import run_live, write_config
 from prestage.replay.progress import Meter
 from prestage.replay.report import Trial, heading, judge, table
 from prestage.replay.result import Regime
@@ -58,6 +59,19 @@ def add(subparsers: Any) -> None:
         metavar="PLAN",
         help="what hosts say ahead, e.g. lead=2s,share=50%%,false=1; for policies with hints",
     )
+    parser.add_argument(
+        "--live", metavar="ADDR:PORT", help="replay against this target too, with bytes checked"
+    )
+    parser.add_argument(
+        "--speed", default="1x", help="of a replay over the wire, times as fast as the trace (1x)"
+    )
+    parser.add_argument("--control-socket", metavar="PATH", help="of the target of --live")
+    parser.add_argument(
+        "--write-config",
+        type=Path,
+        metavar="FILE",
+        help="write the configuration of a target with this tier and flash, and end",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw pictures (SVG) there")
     parser.set_defaults(run=run)
@@ -74,8 +88,14 @@ def run(args: argparse.Namespace) -> int:
     )
     plan = parse_hints(args.hints, "--hints") if args.hints else None
     seeds = list(dict.fromkeys(args.seed or [1]))
-    with Meter(len(seeds) * len(policies), sys.stderr) as meter:
-        trials = [trial(args.trace, seed, regime, plan, policies, meter) for seed in seeds]
+    if args.write_config:
+        seen = behind_host_cache(open_workload(args.trace, seeds[0]), regime.filter)
+        speed = parse_multiple(args.speed, "--speed")
+        out(write_config(args.write_config, seen, regime, seeds[0], speed))
+        return 0
+    runs = len(policies) + bool(args.live)
+    with Meter(len(seeds) * runs, sys.stderr) as meter:
+        trials = [trial(args, seed, regime, plan, policies, meter) for seed in seeds]
     if args.plot:
         from prestage.replay.plots import draw
 
@@ -95,7 +115,7 @@ def open_workload(trace: str, seed: int) -> Workload:
 
 
 def trial(
-    trace: str,
+    args: argparse.Namespace,
     seed: int,
     regime: Regime,
     plan: HintPlan | None,
@@ -103,8 +123,7 @@ def trial(
     meter: Meter,
 ) -> Trial:
     """Return what the policies make of a trace under one seed. Raises Invalid."""
-    whole = open_workload(trace, seed)
-    seen = behind_host_cache(whole, regime.filter)
+    seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
     layout = layout_of(seen, regime)
     hints = sign(seen, layout)
     if plan is not None:
@@ -114,6 +133,10 @@ def trial(
     rows = []
     for policy in policies:
         rows.append(comparison.run(policy, meter.begin(f"{policy}, seed {seed}")))
+        meter.end()
+    if args.live:
+        speed = parse_multiple(args.speed, "--speed")
+        rows.append(run_live(args, seen, regime, speed, meter.begin(f"live, seed {seed}")))
         meter.end()
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
