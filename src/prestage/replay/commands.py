@@ -26,8 +26,10 @@ from prestage.replay.ttft import Model
 from prestage.replay.workload import Workload
 from prestage.target.commands import output
 from prestage.target.commands.output import out, out_json
+from prestage.target.errors import Invalid
 from prestage.target.prestager.engine import Prestager, PrestagerConfig
 
+LEAST_FRAMES: Final = 8
 DEFAULT: Final = (LRU, "mq", "prestage", "belady", BOUND)
 
 
@@ -124,6 +126,7 @@ def trial(
 ) -> Trial:
     """Return what the policies make of a trace under one seed. Raises Invalid."""
     seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
+    _check_room(seen, regime)
     layout = layout_of(seen, regime)
     hints = sign(seen, layout)
     if plan is not None:
@@ -141,6 +144,14 @@ def trial(
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
     return Trial(seen, regime, seed, model, judged)
+
+
+def _check_room(workload: Workload, regime: Regime) -> None:
+    """Raise Invalid when there is no tier to speak of."""
+    frames = regime.frames(workload)
+    if frames < LEAST_FRAMES:
+        what = f"found {regime.tier:.1%} of {workload.block_count} blocks, which is {frames} frames"
+        raise Invalid(what, "--tier", f"a share that is {LEAST_FRAMES} frames or more")
 
 
 def _classical(policy: str, workload: Workload, capacity: int) -> float:
