@@ -17,8 +17,9 @@ FAST = ["--policy", "lru", "--policy", "mq", "--policy", "belady", "--policy", "
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """Two sessions in turns, of which a tier of half the blocks can keep one."""
+    ops = ["write", *["read"] * 11]
     lines = [
-        f"{turn}.{session},{2 * turn + session},{session * 10 + block},{'write' if turn == 0 else 'read'}\n"
+        f"{turn}.{session},{2 * turn + session},{session * 10 + block},{ops[turn]}\n"
         for turn in range(12)
         for session in range(2)
         for block in range(10)

@@ -68,14 +68,16 @@ class Row:
     def plain(self) -> dict[str, Any]:
         """Return what goes into JSON."""
         names = [each for each in self.__slots__ if each not in ("wait_s", "report")]
-        return {name: _finite(getattr(self, name)) for name in names}
+        return {name: to_json(getattr(self, name)) for name in names}
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no nan."""
+def to_json(value: Any) -> Any:
+    """Return a value as JSON has it, which knows neither nan nor the numbers of numpy."""
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {name: to_json(each) for name, each in value.items()}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def of_fluid(policy: str, result: FluidResult) -> Row:

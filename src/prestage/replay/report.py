@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prestage.replay.compare import Row
+from prestage.replay.compare import Row, to_json
 from prestage.replay.result import Regime
 from prestage.replay.ttft import FirstToken, Model, first_token, regime
 from prestage.replay.workload import Workload
@@ -37,24 +37,25 @@ class Trial:
         """Return what goes into JSON."""
         seen = self.workload
         flash = self.regime.flash_per_s(seen) * self.kv_block_bytes
+        stands_on = {
+            "tier": self.regime.tier,
+            "frames": self.regime.frames(seen),
+            "flash": self.regime.flash,
+            "flash_blocks_per_s": self.regime.flash_per_s(seen),
+            "filter": self.regime.filter,
+            "slot_size_bytes": self.regime.slot_size,
+            "hint_percent": self.regime.hint_percent,
+            "distinct_blocks": seen.block_count,
+            "requests": seen.requests,
+            "reads": seen.reads,
+            "writes": len(seen) - seen.reads,
+            "duration_s": seen.duration_s,
+            "first_token": regime(seen, self.model, flash),
+        }
         return {
             "workload": seen.name,
             "seed": self.seed,
-            "regime": {
-                "tier": self.regime.tier,
-                "frames": self.regime.frames(seen),
-                "flash": self.regime.flash,
-                "flash_blocks_per_s": self.regime.flash_per_s(seen),
-                "filter": self.regime.filter,
-                "slot_size_bytes": self.regime.slot_size,
-                "hint_percent": self.regime.hint_percent,
-                "distinct_blocks": seen.block_count,
-                "requests": seen.requests,
-                "reads": seen.reads,
-                "writes": len(seen) - seen.reads,
-                "duration_s": seen.duration_s,
-                "first_token": regime(seen, self.model, flash),
-            },
+            "regime": to_json(stands_on),
             "policies": [self._policy(each) for each in self.rows],
         }
 
@@ -65,8 +66,8 @@ class Trial:
 
     def _policy(self, judged: Judged) -> dict[str, Any]:
         found = judged.row.plain()
-        found["ttft_s"] = None if judged.ttft is None else judged.ttft.ttft_s
-        found["recomputed"] = None if judged.ttft is None else judged.ttft.recomputed
+        found["ttft_s"] = None if judged.ttft is None else to_json(judged.ttft.ttft_s)
+        found["recomputed"] = None if judged.ttft is None else to_json(judged.ttft.recomputed)
         return found
 
 
