@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prestage.replay.classical import read_hit_ratios
-from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, check_policies, with_gaps
+from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, Row, check_policies, with_gaps
 from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import parse_hints, parse_multiple, parse_share
 from prestage.replay.generators import GENERATORS, generate
@@ -127,6 +127,25 @@ def trial(
     """Return what the policies make of a trace under one seed. Raises Invalid."""
     seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
     _check_room(seen, regime)
+    rows = run_policies(seen, seed, regime, plan, policies, meter)
+    if args.live:
+        speed = parse_multiple(args.speed, "--speed")
+        rows.append(run_live(args, seen, regime, speed, meter.begin(f"live, seed {seed}")))
+        meter.end()
+    model = Model()
+    judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
+    return Trial(seen, regime, seed, model, judged)
+
+
+def run_policies(
+    seen: Workload,
+    seed: int,
+    regime: Regime,
+    plan: HintPlan | None,
+    policies: Sequence[str],
+    meter: Meter | None = None,
+) -> list[Row]:
+    """Return what policies make of what a target sees, with their shares of the gap."""
     layout = layout_of(seen, regime)
     hints = sign(seen, layout)
     if plan is not None:
@@ -135,15 +154,11 @@ def trial(
     comparison = Comparison(seen, regime, seed, to_batches(hints), _prestager, _classical)
     rows = []
     for policy in policies:
-        rows.append(comparison.run(policy, meter.begin(f"{policy}, seed {seed}")))
-        meter.end()
-    if args.live:
-        speed = parse_multiple(args.speed, "--speed")
-        rows.append(run_live(args, seen, regime, speed, meter.begin(f"live, seed {seed}")))
-        meter.end()
-    model = Model()
-    judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
-    return Trial(seen, regime, seed, model, judged)
+        progress = None if meter is None else meter.begin(f"{policy}, seed {seed}")
+        rows.append(comparison.run(policy, progress))
+        if meter is not None:
+            meter.end()
+    return with_gaps(rows)
 
 
 def _check_room(workload: Workload, regime: Regime) -> None:
