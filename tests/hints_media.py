@@ -57,8 +57,7 @@ class Media(ABC):
     def start(self) -> None:
         """Start all media work that the schedulers want started."""
         self._push_actions()
-        while lib.ps_hints_next_volume(self.hints) >= 0:
-            pass
+        self.forget_announced()
         for volume, sched in self.scheds.items():
             while self._start_one(volume, sched):
                 self.check()
@@ -73,9 +72,22 @@ class Media(ABC):
         job = lib.ps_sched_next_job(sched, self.now_ns)
         if job == ffi.NULL:
             return False
-        lib.ps_hints_start_job(self.hints, self.now_ns, job)
+        self.start_job(job)
         self._push_actions()
         return True
+
+    def forget_announced(self) -> None:
+        """Take note of all volumes that are to be looked at: all are, each time."""
+        while lib.ps_hints_next_volume(self.hints) >= 0:
+            pass
+
+    def start_job(self, job: Any) -> None:
+        """Have a piece of a job started by whoever gave it to the scheduler."""
+        lib.ps_hints_start_job(self.hints, self.now_ns, job)
+
+    def fill_ended(self, operation: Operation, error: int) -> None:
+        """Tell whoever wanted it that a fill has ended."""
+        lib.ps_hints_fill_ended(self.hints, self.now_ns, operation.cookie, operation.length, error)
 
     def _push_actions(self) -> None:
         action = ffi.new("struct ps_tier_action *")
@@ -112,9 +124,7 @@ class Media(ABC):
         lib.ps_sched_done(self.scheds[operation.volume], self.now_ns, operation.item)
         lib.ps_tier_complete(self.tier, self.now_ns, operation.ticket, code)
         if operation.cookie:
-            lib.ps_hints_fill_ended(
-                self.hints, self.now_ns, operation.cookie, operation.length, code
-            )
+            self.fill_ended(operation, code)
         self.check()
 
     def end_first(self, error: int | None = None) -> Operation:

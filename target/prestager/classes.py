@@ -1,7 +1,8 @@
-"""Value classes: what the tier is told about an extent, by how its group was touched.
+"""Value classes: what the tier is told about an extent. Numbers begin above the tier's own.
 
-A class is a bucket of touches and a bucket of the last gap (or, at the first touch, of the size);
-shared extents have classes of their own. Class numbers begin above the tier's own.
+While the learned return times are in force a class is a bucket of the group's score and one of its
+last gap; shared extents have classes of their own by touches. While MQ is in force a class is a
+queue. What was fetched ahead has, until it is read, a class that says how long to hold it.
 """
 
 from __future__ import annotations
@@ -13,52 +14,46 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import CLASSES, OWN_CLASSES
 
-__all__ = ["FAMILIES", "LANDED", "LEVELS", "value_classes"]
+__all__ = [
+    "HELD", "HOLDS_S", "LEVELS", "SCORES", "STRATA", "hold_classes", "queue_classes",
+    "value_classes",
+]  # fmt: skip
 
-LANDED: Final = CLASSES - 1
-"""What was fetched and is not classified by its group yet."""
+HOLDS_S: Final = np.array([2.0, 8.0, 32.0, 128.0, 512.0, 2048.0])
+"""What was fetched ahead is of the class HELD + i: it is held for HOLDS_S[i] after it landed."""
+HELD: Final = CLASSES - len(HOLDS_S)
 
-_GAP_EDGES_S: Final = np.array([8.0, 32.0, 128.0, 512.0])
-_SIZE_EDGES: Final = np.array([4.0, 16.0, 64.0])
-_TOUCH_EDGES: Final = np.array([3, 4, 6, 12])
+SCORES: Final = 9
+_GAP_EDGES_S: Final = np.array([1e-9, 12.0, 30.0, 100.0])
 _GAPS: Final = len(_GAP_EDGES_S) + 1
-_SIZES: Final = len(_SIZE_EDGES) + 1
-_TOUCHES: Final = len(_TOUCH_EDGES) + 1
-_SHARED: Final = OWN_CLASSES + _SIZES + _TOUCHES * _GAPS
-_SHARED_TOUCHES: Final = 3
-_SHARED_EDGES: Final = np.array([6, 16])
+_SHARED: Final = OWN_CLASSES + SCORES * _GAPS
+_SHARED_EDGES: Final = np.array([4, 8, 32])
 
 
 def value_classes(
-    touches: NDArray[Any], gaps_s: NDArray[Any], sizes: NDArray[Any], shared: NDArray[np.bool_]
-) -> NDArray[np.uint8]:
-    """Return the class of groups: touches so far, last gap in seconds, extents, is it shared."""
+    scores: NDArray[Any], cuts: NDArray[Any], gaps_s: NDArray[Any], touches: NDArray[Any],
+    shared: NDArray[np.bool_],
+) -> NDArray[np.uint8]:  # fmt: skip
+    """Return the class of groups by score and last gap in seconds (0: none), or by touches."""
     gap = np.searchsorted(_GAP_EDGES_S, gaps_s, side="right")
-    first = OWN_CLASSES + np.searchsorted(_SIZE_EDGES, sizes, side="right")
-    count = np.searchsorted(_TOUCH_EDGES, touches, side="right")
-    again = OWN_CLASSES + _SIZES + count * _GAPS + gap
-    among = _SHARED + np.searchsorted(_SHARED_EDGES, touches, side="right") * _GAPS + gap
-    return np.where(shared, among, np.where(touches <= 1, first, again)).astype(np.uint8)
+    one = OWN_CLASSES + np.searchsorted(cuts, scores) * _GAPS + gap
+    many = _SHARED + np.searchsorted(_SHARED_EDGES, touches, side="right")
+    return np.where(shared, many, one).astype(np.uint8)
 
 
-def _families() -> NDArray[np.int64]:
-    """Return the family of each class: own, first touch, then by touches, then shared."""
-    number = np.arange(CLASSES)
-    again = 2 + (number - OWN_CLASSES - _SIZES) // _GAPS
-    family = np.where(number < OWN_CLASSES, 0, np.where(number < OWN_CLASSES + _SIZES, 1, again))
-    return np.where(number >= _SHARED + _SHARED_TOUCHES * _GAPS, 0, family)
+def queue_classes(touches: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the class that stands for a queue of MQ: half octaves of touches."""
+    queue = np.floor(2 * np.log2(np.maximum(touches, 1)))
+    return (OWN_CLASSES + np.minimum(queue, 31)).astype(np.uint8)
 
 
-def _levels() -> NDArray[np.float64]:
-    """Return the queue of MQ that a class stands for: the logarithm of its touches."""
-    level = np.zeros(CLASSES)
-    touched = np.array([2, 3, 4, 6, 12])
-    again = np.log2(np.repeat(touched, _GAPS))
-    level[OWN_CLASSES + _SIZES : _SHARED] = again
-    shared = np.log2(np.repeat(np.array([3, 6, 16]), _GAPS))
-    level[_SHARED : _SHARED + len(shared)] = shared
-    return level
+def hold_classes(holds_s: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the class of what is to be held so long at least, as far as there is one."""
+    step = np.searchsorted(HOLDS_S, holds_s)
+    return (HELD + np.minimum(step, len(HOLDS_S) - 1)).astype(np.uint8)
 
 
-FAMILIES: Final = _families()
-LEVELS: Final = _levels()
+LEVELS: Final = np.clip((np.arange(CLASSES) - OWN_CLASSES) / 2, 0, 15.5)
+"""The logarithm of the touches that a class of `queue_classes` stands for."""
+STRATA: Final = ((np.arange(CLASSES) >= _SHARED) & (np.arange(CLASSES) < HELD)).astype(np.int64)
+"""Whether a class is of shared extents."""

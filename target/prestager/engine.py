@@ -13,23 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
-from prestage.target.prestager.classes import FAMILIES, LANDED, value_classes
+from prestage.target.prestager.classes import STRATA, hold_classes, queue_classes, value_classes
 from prestage.target.prestager.extents import EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
-from prestage.target.prestager.formation import Formation, Touches
+from prestage.target.prestager.formation import Bools, Formation, Touches
 from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.hazard import ReturnHazard
-from prestage.target.prestager.intake import Evictions, Fetched, Intake
-from prestage.target.prestager.planner import Plan, Planner, room_for
-from prestage.target.prestager.prices import Prices, advantage, keep_index
-from prestage.target.prestager.shared import ORDER, Gauges, OrderEnd, OrderKind
-from prestage.target.prestager.tables import protect
+from prestage.target.prestager.hazard import F64, ReturnHazard
+from prestage.target.prestager.holdout import Holdout
+from prestage.target.prestager.intake import Evictions, Intake
+from prestage.target.prestager.ledger import Source, SourceReport
+from prestage.target.prestager.planner import room_for
+from prestage.target.prestager.prices import Prices, keep_index, outlook
+from prestage.target.prestager.score import ReturnScore
+from prestage.target.prestager.shadow import Shadows
+from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
+from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
+from prestage.target.prestager.tables import POLICIES, in_force, lru_table, mq_table
 from prestage.target.ring import RingWaits
 
 __all__ = ["Decision", "Prestager", "PrestagerConfig", "PrestagerReport"]
 
 CHUNK: Final = 4096
 """Facts that are seen as of one moment."""
+RECENT_S: Final = 1200.0
+"""Groups touched so lately say how scores are spread."""
+FETCH_WORTH: Final = 1.25
+"""A fetch evicts what is worth less than so many times what is usually evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,10 @@ class PrestagerConfig:
     """After which what was learned weighs half."""
     flash_floor: float = 0.3
     """The least price of reading an extent ahead, in reads served from DRAM."""
+    most_flash_reads: float = 1.4
+    """Flash reads per read, demand and ahead, above which reading ahead becomes dearer."""
     tick_s: float = 0.25
-    refresh_s: float = 2.0
+    refresh_s: float = 4.0
     horizon_s: float = 0.5
     """Of flash time that fetches may wait for."""
     holdout_share: float = 0.05
@@ -59,10 +70,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class PrestagerReport:
-    """How it is doing."""
+    """How it is doing: what is known, what is in force, prices, sources and the benefit."""
 
     groups: int
     extents: int
+    policy: str
+    memory_price: float
+    flash_price: float
+    is_off: bool
+    sources: tuple[SourceReport, ...]
 
 
 class Prestager:
@@ -77,16 +93,29 @@ class Prestager:
         self._groups = Groups()
         self._flows = Flows()
         self._intake = Intake(self._extents, self._flows, slot_size)
-        self._formation = Formation(self._extents, self._groups, self._flows)
-        self._hazard = ReturnHazard(FAMILIES, half_life_s=config.half_life_s)
-        self._planner = Planner(self._extents, self._groups)
+        self._score = ReturnScore(config.half_life_s)
+        self._formation = Formation(self._extents, self._groups, self._flows, self._hear_returns)
+        self._hazard = ReturnHazard(half_life_s=config.half_life_s)
         self._prices = Prices(flash_floor=config.flash_floor)
-        self._index = np.zeros((CLASSES, AGE_BINS))
-        self._gain = np.zeros((CLASSES, AGE_BINS))
+        self._speculation = Speculation(
+            SpeculationConfig(half_life_s=config.half_life_s), self._extents, self._groups,
+            Holdout(config.holdout_share, seed), frame_count,
+        )  # fmt: skip
+        self._shadows = Shadows(POLICIES, frame_count, config.half_life_s)
+        self._class_scores = np.zeros(CLASSES)
+        chances = self._score.chances(self._class_scores, STRATA)
+        self._index = keep_index(chances)
+        self._outlook = outlook(chances, 0.0, config.flash_floor)
         self._unsaid: list[I64] = []
-        self._refreshed_s = -np.inf
-        self._ticked_s = -np.inf
+        self._refreshed_s = self._ticked_s = -np.inf
         self._last_id = 0
+        self._reads = self._flash_reads = 0.0
+        self._life_s = 60.0
+        """How old victims are, as of late."""
+        self._tables: dict[str, F64] = {}
+        self._margins = dict.fromkeys(POLICIES, 0.0)
+        """What victims are worth by each table, as of late."""
+        self._set_tables()
 
     def observe(self, facts: NDArray[np.void]) -> None:
         """Learn from facts (dtype FACT), in order of time; no view of them is kept."""
@@ -94,8 +123,10 @@ class Prestager:
             seen = self._intake.take(facts[start : start + CHUNK])
             if len(seen.accesses.rows):
                 self._learn(self._formation.take(seen.accesses))
-            self._hear_evictions(seen.evictions)
-            self._hear_fetched(seen.fetched)
+            if len(seen.evictions.rows):
+                self._hear_evictions(seen.evictions)
+            if len(seen.fetched.rows):
+                self._flash_reads += self._speculation.see_fetched(seen.fetched)
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
         """Return what is to be done now."""
@@ -106,61 +137,123 @@ class Prestager:
         orders = [self._classify(now_s)]
         if now_s - self._ticked_s >= self._config.tick_s:
             self._ticked_s = now_s
+            self._speculation.expire(now_s)
             orders.append(self._fetch(now_s, gauges))
         next_s = self._ticked_s + self._config.tick_s
         return Decision(np.concatenate(orders), values, int(next_s * 1e9) + 1, RingWaits.ALL)
 
     def report(self) -> PrestagerReport:
         """Return how it is doing."""
-        return PrestagerReport(self._groups.count, self._extents.count)
+        return PrestagerReport(
+            self._groups.count,
+            self._extents.count,
+            self._shadows.chosen,
+            self._prices.memory,
+            self._prices.flash,
+            self._speculation.guard.off_until_s > self._ticked_s,
+            self._speculation.ledger.report(),
+        )
 
     # ---- learning ----
 
+    def _hear_returns(self, numbers: I64, times_s: F64) -> None:
+        self._score.see_returns(self._groups, numbers, times_s)
+
     def _learn(self, touches: Touches) -> None:
-        groups = self._groups
         back = touches.is_return
         self._hazard.add_returns(touches.before_class[back], age_bins(touches.before_age_s[back]))
-        number = touches.groups
-        groups.value_class[number] = value_classes(
-            groups.touches[number], groups.gap_s[number], groups.size[number],
-            groups.kind[number] == SHARED,
-        )  # fmt: skip
-        groups.asked_s[number] = 0
+        self._speculation.see_touches(touches)
+        self._classify_groups(touches.groups)
         self._unsaid.append(touches.rows)
+        is_read = ~touches.is_write
+        self._reads += float(is_read.sum())
+        self._flash_reads += float((is_read & ~touches.is_hit).sum())
+        self._try_policies(touches, is_read)
+
+    def _classify_groups(self, numbers: I64) -> None:
+        groups = self._groups
+        scores = self._score.scores(groups, numbers)
+        groups.score[numbers] = scores
+        groups.value_class[numbers] = value_classes(
+            scores, self._score.cuts, groups.gap_s[numbers], groups.touches[numbers],
+            groups.kind[numbers] == SHARED,
+        )  # fmt: skip
+        groups.asked_s[numbers] = 0
+
+    def _try_policies(self, touches: Touches, is_read: Bools) -> None:
+        groups = self._groups
+        owner = np.maximum(self._extents.group[touches.rows], 0)
+        keys = self._extents.key[touches.rows]
+        learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
+        classes = {"lru": learned, "mq": queue, "hazard": learned}
+        self._shadows.see(keys, classes, touches.times_s, is_read, self._tables)
 
     def _hear_evictions(self, gone: Evictions) -> None:
-        if len(gone.rows) == 0:
-            return
         owner = self._extents.group[gone.rows]
         self._groups.missing[owner[owner >= 0]] = 1
         read = ~gone.is_unread
-        self._prices.see_victims(self._index[gone.classes[read], age_bins(gone.ages_s[read])])
-
-    def _hear_fetched(self, done: Fetched) -> None:
-        if len(done.rows) == 0:
-            return
-        landed = done.ends == OrderEnd.LANDED
-        self._unsaid.append(done.rows[landed])
-        owner = self._extents.group[done.rows[~landed]]
-        self._groups.missing[owner[owner >= 0]] = 1
+        if read.any():
+            ages_s = gone.ages_s[read]
+            where = (gone.classes[read], age_bins(ages_s))
+            self._prices.see_victims(self._index[where])
+            share = 1 - 0.998 ** len(ages_s)
+            self._life_s += share * (float(ages_s.mean()) - self._life_s)
+            for policy, table in self._tables.items():
+                worth = float(table[where].mean())
+                self._margins[policy] += share * (worth - self._margins[policy])
+        self._speculation.see_evictions(gone)
 
     # ---- deciding ----
 
     def _refresh(self, now_s: float) -> NDArray[np.float32]:
-        groups = self._groups
         if np.isfinite(self._refreshed_s):
-            self._hazard.fade(now_s - self._refreshed_s)
+            self._fade(now_s - self._refreshed_s)
         self._refreshed_s = now_s
-        number = groups.live()
-        bins = age_bins(now_s - groups.touched_s[number])
-        where = groups.value_class[number].astype(np.int64) * AGE_BINS + bins
-        size = groups.size[number]
-        waiting = np.bincount(where, size, minlength=CLASSES * AGE_BINS)
-        mean = float(size.mean()) if len(size) else 1.0
-        chances = self._hazard.chances(waiting.reshape(CLASSES, AGE_BINS), mean)
+        chances = self._chances(now_s)
         self._index = keep_index(chances)
-        self._gain = advantage(chances, self._prices.memory, self._prices.flash)
-        return protect(self._index, self._prices.memory).astype(np.float32)
+        limit = self._config.most_flash_reads * self._reads
+        self._prices.see_use(is_dear=self._flash_reads > limit)
+        self._outlook = outlook(chances, self._prices.memory, self._prices.flash)
+        self._set_tables()
+        before, policy = self._shadows.chosen, self._shadows.choose()
+        if (before == "mq") != (policy == "mq"):
+            rows = self._extents.live_rows()
+            self._unsaid.append(rows[self._extents.resident[rows] != 0])
+        table = in_force(self._tables[policy], self._margins[policy], self._prices.memory)
+        return table.astype(np.float32)
+
+    def _chances(self, now_s: float) -> F64:
+        """Return the chances of a return by class and age, after a look at all that wait."""
+        groups = self._groups
+        number = groups.live()
+        self._score.see_waiting(groups, number, np.full(len(number), now_s))
+        self._score.update_rates()
+        own = number[groups.kind[number] != SHARED]
+        self._score.update_cuts(groups.score[own[now_s - groups.touched_s[own] < RECENT_S]])
+        classes, size = groups.value_class[number].astype(np.int64), groups.size[number]
+        where = classes * AGE_BINS + age_bins(now_s - groups.touched_s[number])
+        waiting = np.bincount(where, size, minlength=CLASSES * AGE_BINS)
+        count = np.bincount(classes, minlength=CLASSES)
+        total = np.bincount(classes, groups.score[number], minlength=CLASSES)
+        seen = count > 0
+        self._class_scores[seen] = total[seen] / count[seen]
+        expected = self._score.chances(self._class_scores, STRATA)
+        mean = float(size.mean()) if len(size) else 1.0
+        return self._hazard.chances(waiting.reshape(CLASSES, AGE_BINS), expected, mean)
+
+    def _fade(self, elapsed_s: float) -> None:
+        self._hazard.fade(elapsed_s)
+        self._score.fade(elapsed_s)
+        self._speculation.ledger.fade(elapsed_s)
+        self._speculation.guard.fade(elapsed_s)
+        self._shadows.fade(elapsed_s)
+        factor = 2.0 ** (-elapsed_s / 120.0)
+        self._reads *= factor
+        self._flash_reads *= factor
+
+    def _set_tables(self) -> None:
+        mq = mq_table(2 * self._life_s)
+        self._tables = {"lru": lru_table(), "mq": mq, "hazard": self._index}
 
     def _classify(self, now_s: float) -> NDArray[np.void]:
         """Return orders that give the extents touched since the last time their classes."""
@@ -172,33 +265,33 @@ class Prestager:
         owner = extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
         orders = self._orders(rows, OrderKind.CLASSIFY)
-        orders["value_class"] = groups.value_class[owner]
+        is_queued = self._shadows.chosen == "mq"
+        queue = queue_classes(groups.touches[owner])
+        orders["value_class"] = queue if is_queued else groups.value_class[owner]
         age_s = np.maximum(now_s - groups.touched_s[owner], 0)
         orders["age_ns"] = (age_s * 1e9).astype(np.uint64)
         return orders
 
     def _fetch(self, now_s: float, gauges: Gauges) -> NDArray[np.void]:
-        room = room_for(gauges, self._config.horizon_s)
-        if room == 0:
-            return np.zeros(0, ORDER)
-        candidates = self._planner.by_return(now_s, self._gain, self._prices.flash)
+        candidates = self._speculation.planner.by_return(
+            now_s, self._outlook, self._prices.flash
+        )
         if len(candidates.groups) == 0:
             return np.zeros(0, ORDER)
-        plan = self._planner.plan(candidates, room)
-        return self._fetch_orders(plan, candidates.groups, now_s)
+        room = room_for(gauges, self._config.horizon_s)
+        is_idle = gauges.fetches == 0
+        chosen = self._speculation.propose(
+            Source.RETURN, candidates, room, now_s, is_idle=is_idle
+        )
+        return self._fetch_orders(chosen, now_s)
 
-    def _fetch_orders(self, plan: Plan, numbers: I64, now_s: float) -> NDArray[np.void]:
-        groups, extents = self._groups, self._extents
-        orders = self._orders(plan.rows, OrderKind.FETCH)
-        number = numbers[plan.candidate]
-        extents.waiting[plan.rows] = 1
-        age_s = now_s - groups.touched_s[number]
-        orders["value_class"] = LANDED
-        orders["value"] = self._index[groups.value_class[number], age_bins(age_s)]
+    def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:
+        orders = self._orders(chosen.rows, OrderKind.FETCH)
+        orders["value_class"] = hold_classes(chosen.holds_s)
+        orders["value"] = FETCH_WORTH * self._prices.memory
         orders["id"] = self._last_id + 1 + np.arange(len(orders))
         orders["expires_ns"] = int((now_s + 4 * self._config.horizon_s) * 1e9)
         self._last_id += len(orders)
-        groups.asked_s[number] = now_s + 8 * self._config.horizon_s
         return orders
 
     def _orders(self, rows: I64, kind: OrderKind) -> NDArray[np.void]:

@@ -1,7 +1,7 @@
 """What is known of each extent: whose it is, where in its chain, and whether it is in the tier.
 
 An open-addressing map from (volume, extent) to a row, and the rows as structure of arrays; every
-operation is about many extents at once. A row is 19 bytes, its place in the index 8 to 16.
+operation is about many extents at once. A row is 20 bytes, its place in the index 8 to 16.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ABSENT", "EXTENT_BITS", "I64", "ExtentMap", "extent_keys"]
+__all__ = ["ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "WAITING", "ExtentMap", "extent_keys"]
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
 ABSENT: Final = -1
+WAITING: Final = 1
+PREDICTED: Final = 2
+AHEAD: Final = 4
 EXTENT_BITS: Final = 48
 """Of a key; the volume is above them."""
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -27,7 +30,8 @@ FIELDS: Final[tuple[tuple[str, type[np.generic]], ...]] = (
     ("position", np.int32),
     ("moves", np.uint8),
     ("resident", np.uint8),
-    ("waiting", np.uint8),
+    ("marks", np.uint8),
+    ("ghost", np.uint8),
 )
 
 
@@ -40,7 +44,9 @@ class ExtentMap:
     """Rows by key. `group` is ABSENT while nobody has the extent; `resident` is 0 or 1.
 
     `position` is its place in its chain. `moves` counts how often a group that lives on lost the
-    extent to another; `waiting` is 1 while it is asked for and has not landed.
+    extent to another; `marks` are bits WAITING (asked for, and has not landed), PREDICTED (part of
+    its group's prediction) and AHEAD (it landed, and nobody has read it). `ghost` is, of 255, how
+    likely it is that what was fetched ahead drove it out.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -51,7 +57,8 @@ class ExtentMap:
         self.position = np.zeros(size, np.int32)
         self.moves = np.zeros(size, np.uint8)
         self.resident = np.zeros(size, np.uint8)
-        self.waiting = np.zeros(size, np.uint8)
+        self.marks = np.zeros(size, np.uint8)
+        self.ghost = np.zeros(size, np.uint8)
         self._free = np.zeros(0, np.int64)
         self._index = np.full(2 * size, ABSENT, np.int32)
 

@@ -10,6 +10,7 @@ own, which is rated by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,7 @@ SHARERS: Final = 2
 NEW: Final = -2
 
 Bools = NDArray[np.bool_]
+OnReturn = Callable[[I64, F64], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Accesses:
     flows: I64
     times_s: F64
     is_write: Bools
+    is_hit: Bools
+    """It is a read that was warm."""
     tenants: NDArray[np.uint16]
 
 
@@ -60,6 +64,8 @@ class Touches:
     before_age_s: F64
     is_return: Bools
     is_write: Bools
+    is_hit: Bools
+    times_s: F64
     groups: I64
     begins: Bools
     freed: I64
@@ -86,6 +92,7 @@ class _Rows:
     piece: I64
     times_s: F64
     is_write: Bools
+    is_hit: Bools
     before: I64
     is_shared: Bools
 
@@ -93,7 +100,11 @@ class _Rows:
 class Formation:
     """Keeps `extents` and `groups` as bursts come in on `flows`."""
 
-    def __init__(self, extents: ExtentMap, groups: Groups, flows: Flows) -> None:
+    def __init__(
+        self, extents: ExtentMap, groups: Groups, flows: Flows, on_return: OnReturn
+    ) -> None:
+        """`on_return` hears of groups that came back, and when, before their records change."""
+        self._on_return = on_return
         self._extents = extents
         self._groups = groups
         self._flows = flows
@@ -110,6 +121,7 @@ class Formation:
         same = pieces.is_open[rows.piece] & (rows.before == pieces.target[rows.piece])
         is_return = (rows.before >= 0) & ~same
         is_return &= ~rows.is_shared | (age_s > self._flows.gap_s[pieces.flows[rows.piece]])
+        self._tell_returns(rows, pieces, is_return)
         self._inherit(pieces, made)
         touched, begins = self._touch(rows, pieces, is_return)
         shared, freed = self._settle(rows, pieces)
@@ -117,8 +129,8 @@ class Formation:
         begins = np.concatenate((begins, np.ones(len(shared), bool)))
         alive = groups.kind[touched] != FREE
         return Touches(
-            rows.rows, rows.before, before_class, age_s, is_return, rows.is_write,
-            touched[alive], begins[alive], freed,
+            rows.rows, rows.before, before_class, age_s, is_return, rows.is_write, rows.is_hit,
+            rows.times_s, touched[alive], begins[alive], freed,
         )  # fmt: skip
 
     def _cut(self, accesses: Accesses) -> _Pieces:
@@ -149,8 +161,10 @@ class Formation:
         rows = accesses.rows[first]
         before = self._extents.group[rows].astype(np.int64)
         is_shared = (before >= 0) & (self._groups.kind[before] == SHARED)
-        times_s, is_write = accesses.times_s[first], accesses.is_write[first]
-        return _Rows(rows, pieces.of_access[first], times_s, is_write, before, is_shared)
+        return _Rows(
+            rows, pieces.of_access[first], accesses.times_s[first], accesses.is_write[first],
+            accesses.is_hit[first], before, is_shared,
+        )  # fmt: skip
 
     def _find_targets(self, rows: _Rows, pieces: _Pieces) -> I64:
         """Set target, candidate and cover of the pieces; return the groups that were made."""
@@ -175,15 +189,25 @@ class Formation:
         groups.touched_s[made] = pieces.times_s[is_new]
         return made
 
+    def _tell_returns(self, rows: _Rows, pieces: _Pieces, is_return: Bools) -> None:
+        """A group came back when a burst goes on with it, or takes over its history."""
+        came = ~pieces.is_open & (pieces.candidate >= 0) & (pieces.cover >= HISTORY)
+        again = rows.is_shared & is_return
+        numbers = np.concatenate((pieces.candidate[came], rows.before[again]))
+        times_s = np.concatenate((pieces.times_s[came], rows.times_s[again]))
+        numbers, first = np.unique(numbers, return_index=True)
+        if len(numbers):
+            self._on_return(numbers, times_s[first])
+
     def _inherit(self, pieces: _Pieces, made: I64) -> None:
         groups = self._groups
         piece = np.flatnonzero(np.isin(pieces.target, made)) if len(made) else made
         parent = pieces.candidate[piece]
-        groups.parent[pieces.target[piece]] = parent
         heir = (parent >= 0) & (pieces.cover[piece] >= HISTORY)
         child, parent = pieces.target[piece[heir]], parent[heir]
         groups.touches[child] = groups.touches[parent]
         groups.touched_s[child] = groups.touched_s[parent]
+        groups.gap_s[child] = groups.gap_s[parent]
 
     def _touch(self, rows: _Rows, pieces: _Pieces, is_return: Bools) -> tuple[I64, Bools]:
         """Write down the touch in the records of all groups; return them, and whose burst began."""
@@ -205,7 +229,9 @@ class Formation:
         groups = self._groups
         again = groups.touches[numbers] > 0
         gap_s = np.maximum(times_s - groups.touched_s[numbers], 0)
+        groups.past_gap_s[numbers] = groups.gap_s[numbers]
         groups.gap_s[numbers] = np.where(again, gap_s, 0)
+        groups.looked_s[numbers] = 0
         groups.touched_s[numbers] = times_s
         groups.touches[numbers] = np.minimum(groups.touches[numbers] + 1, 60000)
 

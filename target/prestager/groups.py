@@ -23,12 +23,14 @@ SHARED: Final = 2
 FIELDS: Final[tuple[tuple[str, type[np.generic], int], ...]] = (
     ("touched_s", np.float64, 0),
     ("asked_s", np.float64, 0),
+    ("looked_s", np.float32, 0),
     ("gap_s", np.float32, 0),
+    ("past_gap_s", np.float32, 0),
+    ("score", np.float32, 0),
     ("size", np.int32, 0),
-    ("start", np.int64, 0),
+    ("start", np.uint32, 0),
     ("used", np.int32, 0),
     ("room", np.int32, 0),
-    ("parent", np.int32, ABSENT),
     ("prediction", np.int32, ABSENT),
     ("fresh", np.int32, 0),
     ("touches", np.uint16, 0),
@@ -36,7 +38,6 @@ FIELDS: Final[tuple[tuple[str, type[np.generic], int], ...]] = (
     ("value_class", np.uint8, 0),
     ("kind", np.uint8, FREE),
     ("missing", np.uint8, 0),
-    ("source", np.uint8, 0),
 )
 
 
@@ -50,19 +51,20 @@ def slices(starts: I64, lengths: I64) -> I64:
 class Groups:
     """Records by number.
 
-    `touched_s` is the last touch, `gap_s` the time between the last two (0: touched once), `size`
-    the members that it owns now, `fresh` those that were written at its last touch. `missing` is 1
-    when some member may not be in the tier; `asked_s` is until when it is not asked for again.
+    `touched_s` is the last touch, `gap_s` the time between the last two (0: touched once) and
+    `past_gap_s` the one before; `size` the members that it owns now, `fresh` those that were
+    written at its last touch. `missing` is 1 when some member may not be in the tier; `asked_s` is
+    until when it is not asked for again, `looked_s` the age up to which its waiting was counted.
     """
 
     def __init__(self, capacity: int = 256) -> None:
         self.touched_s = self.asked_s = np.zeros(0, np.float64)
-        self.gap_s = np.zeros(0, np.float32)
+        self.looked_s = self.gap_s = self.past_gap_s = self.score = np.zeros(0, np.float32)
         self.size = self.used = self.room = np.zeros(0, np.int32)
-        self.start = np.zeros(0, np.int64)
-        self.parent = self.prediction = self.fresh = np.zeros(0, np.int32)
+        self.start = np.zeros(0, np.uint32)
+        self.prediction = self.fresh = np.zeros(0, np.int32)
         self.touches = self.tenant = np.zeros(0, np.uint16)
-        self.value_class = self.kind = self.missing = self.source = np.zeros(0, np.uint8)
+        self.value_class = self.kind = self.missing = np.zeros(0, np.uint8)
         self.high = 0
         """Records below are or were used."""
         self._free = np.zeros(0, np.int64)
@@ -125,14 +127,14 @@ class Groups:
         small = np.flatnonzero(wanted > self.room[numbers])
         if len(small):
             self._make_room(numbers[small], wanted[small].astype(np.int64))
-        at = np.repeat(self.start[numbers] + self.used[numbers] - first, added)
+        at = np.repeat(self.start[numbers].astype(np.int64) + self.used[numbers] - first, added)
         self._arena[at + np.arange(len(rows))] = rows
         self.used[numbers] = wanted
 
     def members(self, numbers: I64, extents: ExtentMap) -> tuple[I64, I64]:
         """Return (index into `numbers`, row) of all members, by group and then by position."""
         used = self.used[numbers].astype(np.int64)
-        rows = self._arena[slices(self.start[numbers], used)].astype(np.int64)
+        rows = self._arena[slices(self.start[numbers].astype(np.int64), used)].astype(np.int64)
         owner = np.repeat(np.arange(len(numbers)), used)
         mine = extents.group[rows] == numbers[owner]
         rows, owner = rows[mine], owner[mine]
@@ -165,7 +167,8 @@ class Groups:
             self._arena = grown
         starts = self._end + np.cumsum(room) - room
         used = self.used[numbers].astype(np.int64)
-        self._arena[slices(starts, used)] = self._arena[slices(self.start[numbers], used)]
+        old = self.start[numbers].astype(np.int64)
+        self._arena[slices(starts, used)] = self._arena[slices(old, used)]
         self.start[numbers], self.room[numbers] = starts, room
         self._end += int(room.sum())
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.extents import I64, ExtentMap, extent_keys
+from prestage.target.prestager.extents import WAITING, I64, ExtentMap, extent_keys
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Bools
 from prestage.target.prestager.groups import slices
@@ -46,10 +46,9 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one batch says. `accesses` are by flow; `is_hit` is by access: a read that was warm."""
+    """What one batch says; `accesses` are by flow."""
 
     accesses: Accesses
-    is_hit: Bools
     evictions: Evictions
     fetched: Fetched
 
@@ -78,13 +77,12 @@ class Intake:
         time_s = facts["time_ns"][which] * 1e-9
         end = facts["aux"][which].astype(np.uint8)
         self._note_residence(rows, kind, end)
-        accesses, is_hit = self._accesses(facts, which[is_access], rows[is_access])
+        accesses = self._accesses(facts, which[is_access], rows[is_access])
         gone, done = kind == FactKind.EVICTED, kind == FactKind.FETCHED
         unread = (facts["flags"][which] & FactFlag.UNREAD) != 0
         age_s = facts["value"][which[gone]] * 1e-9
         return Seen(
             accesses,
-            is_hit,
             Evictions(rows[gone], end[gone], age_s, unread[gone], time_s[gone]),
             Fetched(rows[done], end[done], time_s[done]),
         )
@@ -108,9 +106,10 @@ class Intake:
         came = (kind <= FactKind.WRITE) | (is_done & (end <= OrderEnd.WARM))
         says = came | (kind == FactKind.EVICTED)
         extents.resident[rows[says]] = came[says]
-        extents.waiting[rows[is_done]] = 0
+        done = rows[is_done]
+        extents.marks[done] &= np.uint8(255 - WAITING)
 
-    def _accesses(self, facts: NDArray[np.void], which: I64, rows: I64) -> tuple[Accesses, Bools]:
+    def _accesses(self, facts: NDArray[np.void], which: I64, rows: I64) -> Accesses:
         seen = facts[which]
         flow = self._flows.find(
             (seen["tenant"].astype(np.uint64) << np.uint64(32)) | seen["queue"].astype(np.uint64)
@@ -121,4 +120,4 @@ class Intake:
         is_write = seen["kind"] == FactKind.WRITE
         is_hit = ~is_write & ((seen["flags"] & FactFlag.HIT) != 0)
         times_s = seen["time_ns"] * 1e-9
-        return Accesses(rows, flow, times_s, is_write, seen["tenant"].copy()), is_hit
+        return Accesses(rows, flow, times_s, is_write, is_hit, seen["tenant"].copy())

@@ -9,23 +9,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import age_bins
-from prestage.target.prestager.extents import I64, ExtentMap
+from prestage.target.prestager.extents import WAITING, I64, ExtentMap
 from prestage.target.prestager.groups import FREE, Groups
+from prestage.target.prestager.formation import Bools
+from prestage.target.prestager.prices import Outlook
 from prestage.target.prestager.hazard import F64
 from prestage.target.prestager.shared import Gauges
 
-__all__ = ["Candidates", "Plan", "Planner"]
+__all__ = ["Candidates", "Plan", "Planner", "ranges", "room_for"]
 
 STRIPE: Final = 1 << 17
 """Groups that are looked at in one turn."""
+SHORTEST_S: Final = 1.0
+LONGEST_S: Final = 3600.0
+"""How far ahead the deadline of a prediction may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Groups that are worth a fetch; arrays of shape (n,), and the gain of each per extent."""
+    """Groups that are worth a fetch; arrays of shape (n,).
+
+    `gains` is the expected gain per extent fetched, `chances` how likely the group is read before
+    its deadline.
+    """
 
     groups: I64
     gains: F64
+    chances: F64
+    deadlines_s: F64
+
+    def where(self, which: Bools) -> Candidates:
+        """Return some of them."""
+        return Candidates(
+            self.groups[which], self.gains[which], self.chances[which], self.deadlines_s[which]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +61,7 @@ class Planner:
         self._groups = groups
         self._next = 0
 
-    def by_return(self, now_s: float, gain: F64, flash_price: float) -> Candidates:
+    def by_return(self, now_s: float, view: Outlook, flash_price: float) -> Candidates:
         """Return groups whose return is due: their advantage is above the flash price."""
         groups = self._groups
         start = self._next if self._next < groups.high else 0
@@ -54,9 +71,15 @@ class Planner:
         may = (groups.missing[part] != 0) & (groups.asked_s[part] <= now_s)
         number = start + np.flatnonzero(may & (groups.kind[part] != FREE))
         age_s = now_s - groups.touched_s[number]
-        gains = gain[groups.value_class[number], age_bins(age_s)] - flash_price
+        where = (groups.value_class[number], age_bins(age_s))
+        gains = view.advantage[where] - flash_price
         good = gains > 0
-        return Candidates(number[good], gains[good])
+        number, age_s = number[good], age_s[good]
+        where = (where[0][good], where[1][good])
+        until_s = np.minimum(view.until_s[where] - age_s, LONGEST_S)
+        return Candidates(
+            number, gains[good], view.chance[where], now_s + np.maximum(until_s, SHORTEST_S)
+        )
 
     def plan(self, candidates: Candidates, room: int) -> Plan:
         """Return the missing extents of the candidates, the best first, at most `room`.
@@ -71,7 +94,7 @@ class Planner:
         is_gone = self._extents.resident[rows] == 0
         missing = np.bincount(owner[is_gone], minlength=len(number))
         self._groups.missing[number] = missing > 0
-        wanted = is_gone & (self._extents.waiting[rows] == 0)
+        wanted = is_gone & (self._extents.marks[rows] & WAITING == 0)
         return Plan(order[owner[wanted][:room]], rows[wanted][:room])
 
 

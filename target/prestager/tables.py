@@ -9,18 +9,20 @@ from typing import Final
 
 import numpy as np
 
-from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S, OWN_CLASSES
-from prestage.target.prestager.classes import LANDED, LEVELS
+from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S
+from prestage.target.prestager.classes import HELD, HOLDS_S, LEVELS
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["POLICIES", "hazard_table", "lru_table", "mq_table", "protect"]
+__all__ = ["HELD_WORTH", "POLICIES", "in_force", "lru_table", "mq_table"]
 
 POLICIES: Final = ("lru", "mq", "hazard")
 
 FRESH: Final = 0
 ONCE: Final = 1
-PROTECTED_S: Final = 30.0
-"""For how long what was fetched ahead is held while nobody has read it and it has no class yet."""
+FRESH_S: Final = 30.0
+"""For how long what a hint brought in is held while nobody has read it."""
+HELD_WORTH: Final = 2.0
+"""What was fetched ahead is worth so much more than what is evicted, while it is held."""
 
 
 def lru_table() -> F64:
@@ -38,21 +40,14 @@ def mq_table(life_time_s: float) -> F64:
     return np.asarray(np.exp2(level + 0.5 / (1 + np.arange(AGE_BINS))), np.float64)
 
 
-def hazard_table(index: F64) -> F64:
-    """By the keep index of the learned return times."""
-    return index.copy()
+def in_force(table: F64, margin: float, price: float) -> F64:
+    """Return the table in the unit of the memory price, with what holds for any policy.
 
-
-def protect(table: F64, margin: float) -> F64:
-    """Return the table with what holds for any policy; `margin` is what victims are worth.
-
-    What was read once and is not wanted again goes first. What was brought in ahead stays for a
-    time, whoever brought it.
+    `margin` is what victims are worth by the table itself, `price` the memory price. What was read
+    once and is not wanted again goes first. What was brought in ahead stays for a time.
     """
-    result = table.copy()
-    result[ONCE] = table.min() / 2
-    young = PROTECTED_S > MIDDLES_S
-    held = max(2 * margin, float(np.median(table[OWN_CLASSES:])))
-    for landed in (FRESH, LANDED):
-        result[landed] = np.where(young, held, 0.0)
+    result = table * (price / max(margin, 1e-300))
+    result[ONCE] = 0
+    result[FRESH] = np.where(MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
+    result[HELD:] = np.where(MIDDLES_S < HOLDS_S[:, None], HELD_WORTH * price, 0)
     return result

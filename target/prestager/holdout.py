@@ -1,0 +1,103 @@
+"""A share of predictions is not acted on, so that the benefit is a difference that was measured.
+
+Which ones is drawn by seed and serial number before anything is known of them, so acted and held
+predictions are alike but for the acting. What is compared is how many of a prediction's extents were
+found in the tier when they were read (0 when nobody came): on average, acted less held, is what
+acting on one prediction gains, whatever would have been warm anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.prestager.extents import I64
+from prestage.target.prestager.formation import Bools
+from prestage.target.prestager.hazard import F64
+
+__all__ = ["Benefit", "Holdout", "draw"]
+
+NORMAL_95: Final = 1.96
+LEAST: Final = 8
+"""Predictions of each kind that an interval takes."""
+
+
+def draw(seed: int, serials: I64) -> F64:
+    """Return a number in [0, 1) for each serial number; seed and number say which.
+
+    SplitMix64's mixing: G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number
+    generators", OOPSLA 2014.
+    """
+    mixed = serials.astype(np.uint64) + np.uint64(seed & 0xFFFFFFFF) * np.uint64(0x632BE59BD9B4E019)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Benefit:
+    """Reads that found their extent warm because of what was acted on: in all, with 95 % interval.
+
+    `per_prediction` is the measured difference. The interval is (-inf, inf) while there is too
+    little to say.
+    """
+
+    acted: int
+    held: int
+    per_prediction: float
+    hits: float
+    low: float
+    high: float
+
+
+class Holdout:
+    """Counts outcomes of predictions, acted and held."""
+
+    def __init__(self, share: float, seed: int) -> None:
+        self.share = share
+        self._seed = seed
+        self.sums: NDArray[np.float64] = np.zeros((2, 3))
+        """By held (0) and acted (1): predictions, hits, squares of hits."""
+
+    def is_held(self, serials: I64) -> Bools:
+        """Tell which predictions are not to be acted on."""
+        return np.asarray(draw(self._seed, serials) < self.share)
+
+    def settle(self, is_acted: Bools, hits: NDArray[Any]) -> None:
+        """Take in predictions that have ended: were they acted on, how many extents were hits."""
+        for kind in (0, 1):
+            mine = hits[is_acted == bool(kind)].astype(np.float64)
+            self.sums[kind] += (len(mine), mine.sum(), (mine**2).sum())
+
+    def benefit(self) -> Benefit:
+        """Return the benefit so far: the difference of means, by Welch's interval."""
+        (held, held_hits, held_squares), (acted, acted_hits, acted_squares) = self.sums.tolist()
+        if held < 1 or acted < 1:
+            return Benefit(int(acted), int(held), 0.0, 0.0, -math.inf, math.inf)
+        held_mean, acted_mean = held_hits / held, acted_hits / acted
+        gain = acted_mean - held_mean
+        if min(held, acted) < LEAST:
+            return Benefit(int(acted), int(held), gain, gain * acted, -math.inf, math.inf)
+        variance = (
+            _variance(acted, acted_hits, acted_squares) / acted
+            + _variance(held, held_hits, held_squares) / held
+        )
+        half = NORMAL_95 * math.sqrt(variance)
+        low, high = (gain - half) * acted, (gain + half) * acted
+        return Benefit(int(acted), int(held), gain, gain * acted, low, high)
+
+
+def _variance(count: float, total: float, squares: float) -> float:
+    """Return the variance of outcomes, of which one more of mean size was seen apart.
+
+    Rare outcomes are easily not seen at all: without that, nothing seen would mean no doubt.
+    """
+    mean = total / count
+    spread = max(squares / count - mean**2, 0.0)
+    return (spread * count + max(mean, 1.0) ** 2) / max(count - 1, 1)

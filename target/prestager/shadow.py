@@ -1,0 +1,149 @@
+"""Which value table the tier is to follow: each is tried on a sample of the extents.
+
+A shadow cache holds what the tier would hold of the sampled extents under one policy, without
+anything brought in ahead; its size is the tier's times the share that is sampled (C. Waldspurger,
+A. Saemundsson, I. Ahmad and N. Park, "Cache modeling and optimization using miniature simulations",
+USENIX ATC 2017). Another policy comes into force when its shadow hits more by a margin, over
+what is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.prestager.ages import age_bins
+from prestage.target.prestager.extents import I64
+from prestage.target.prestager.formation import Bools
+from prestage.target.prestager.hazard import F64
+
+__all__ = ["ShadowCache", "Shadows"]
+
+ENTRIES: Final = 1024
+"""Of a shadow cache at most, which says what share is sampled."""
+BATCH: Final = 64
+"""Sampled accesses that are taken together."""
+WAIT_S: Final = 1.0
+"""The longest time that they wait for others."""
+MARGIN: Final = 0.004
+"""Hits per read by which another policy must be better to come into force."""
+LEAST_READS: Final = 400.0
+"""Sampled reads, fading, before any policy but the first comes into force."""
+MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
+
+
+class ShadowCache:
+    """Keys with class and time of last use; what is worth least by the table goes first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._keys = np.zeros(0, np.uint64)
+        self._classes = np.zeros(0, np.uint8)
+        self._times_s = np.zeros(0)
+        self.hits = 0.0
+
+    def access(
+        self,
+        keys: NDArray[np.uint64],
+        classes: NDArray[np.uint8],
+        times_s: F64,
+        is_read: Bools,
+        table: NDArray[Any],
+    ) -> None:
+        """Take accesses in order of time; each becomes of its class. Hits of reads are counted."""
+        order = np.argsort(self._keys)
+        place = np.searchsorted(self._keys, keys, sorter=order)
+        at = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(keys), int)
+        found = (self._keys[at] == keys) if len(order) else np.zeros(len(keys), bool)
+        self.hits += float(np.sum(found & is_read))
+        self._classes[at[found]] = classes[found]
+        self._times_s[at[found]] = times_s[found]
+        new, index = np.unique(keys[~found][::-1], return_index=True)
+        self._keys = np.concatenate((self._keys, new))
+        self._classes = np.concatenate((self._classes, classes[~found][::-1][index]))
+        self._times_s = np.concatenate((self._times_s, times_s[~found][::-1][index]))
+        if len(self._keys) > self._capacity:
+            self._shrink(float(times_s[-1]), table)
+
+    def _shrink(self, now_s: float, table: NDArray[Any]) -> None:
+        worth = table[self._classes, age_bins(now_s - self._times_s)]
+        order = np.lexsort((self._times_s, worth))
+        stays = np.sort(order[len(order) - self._capacity :])
+        self._keys, self._classes = self._keys[stays], self._classes[stays]
+        self._times_s = self._times_s[stays]
+
+
+class Shadows:
+    """Tries policies side by side. `chosen` is the one in force; the first is the one to begin with."""
+
+    def __init__(self, policies: Sequence[str], frame_count: int, half_life_s: float) -> None:
+        self.policies = tuple(policies)
+        self.share = min(1.0, ENTRIES / frame_count)
+        capacity = max(1, round(frame_count * self.share))
+        self._caches = {policy: ShadowCache(capacity) for policy in self.policies}
+        self._half_life_s = half_life_s
+        self._threshold = np.uint64(min(self.share * 2.0**64, 2.0**64 - 2048))
+        self._waiting: list[tuple[NDArray[Any], ...]] = []
+        self._waits = 0
+        self._oldest_s = 0.0
+        self.reads = 0.0
+        self.chosen = self.policies[0]
+
+    def see(
+        self,
+        keys: NDArray[np.uint64],
+        classes: dict[str, NDArray[np.uint8]],
+        times_s: F64,
+        is_read: Bools,
+        tables: dict[str, NDArray[Any]],
+    ) -> None:
+        """Take accesses in order of time; those of extents that are not sampled are left out.
+
+        `classes` and `tables` are by policy.
+        """
+        sampled = np.flatnonzero(keys * MULTIPLIER <= self._threshold)
+        if len(sampled):
+            if not self._waiting:
+                self._oldest_s = float(times_s[sampled[0]])
+            named = [classes[policy][sampled] for policy in self.policies]
+            one = (keys[sampled], times_s[sampled], is_read[sampled], *named)
+            self._waiting.append(one)
+            self._waits += len(sampled)
+        if len(times_s) and (self._waits >= BATCH or times_s[-1] > self._oldest_s + WAIT_S):
+            self._flush(tables)
+
+    def _flush(self, tables: dict[str, NDArray[Any]]) -> None:
+        if not self._waiting:
+            return
+        parts = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
+        keys, times_s, is_read, *named = parts
+        self._waiting.clear()
+        self._waits = 0
+        self.reads += float(np.sum(is_read))
+        for start in range(0, len(keys), BATCH):
+            part = slice(start, start + BATCH)
+            for classes, (policy, cache) in zip(named, self._caches.items(), strict=True):
+                table = tables[policy]
+                cache.access(keys[part], classes[part], times_s[part], is_read[part], table)
+
+    def fade(self, elapsed_s: float) -> None:
+        """Let what was counted lose weight."""
+        factor = 2.0 ** (-elapsed_s / self._half_life_s)
+        self.reads *= factor
+        for cache in self._caches.values():
+            cache.hits *= factor
+
+    def ratios(self) -> dict[str, float]:
+        """Return sampled hits per read by policy."""
+        return {name: cache.hits / max(self.reads, 1e-9) for name, cache in self._caches.items()}
+
+    def choose(self) -> str:
+        """Return the policy that is to be in force from now on."""
+        ratios = self.ratios()
+        best = max(self.policies, key=lambda policy: ratios[policy])
+        if self.reads >= LEAST_READS and ratios[best] > ratios[self.chosen] + MARGIN:
+            self.chosen = best
+        return self.chosen

@@ -1,0 +1,199 @@
+"""From candidates to fetches: predictions, which of them are acted on, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from prestage.target.prestager.extents import ABSENT, AHEAD, I64, PREDICTED, WAITING, ExtentMap
+from prestage.target.prestager.formation import Bools, Touches
+from prestage.target.prestager.groups import Groups
+from prestage.target.prestager.guard import Guard
+from prestage.target.prestager.hazard import F64
+from prestage.target.prestager.holdout import Holdout, draw
+from prestage.target.prestager.intake import Evictions, Fetched
+from prestage.target.prestager.ledger import Ended, Gate, Ledger, Source
+from prestage.target.prestager.planner import Candidates, Planner
+from prestage.target.prestager.shared import OrderEnd
+
+__all__ = ["Fetches", "Speculation", "SpeculationConfig"]
+
+RETRY_S = 2.0
+"""Until a fetch that was acted on is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """`limits` as in Ledger; `probe_share` of a source that is not trusted is acted on.
+
+    `ahead_share` of the tier may be filled with what was fetched ahead and not read.
+    """
+
+    predictions: int = 1 << 16
+    half_life_s: float = 1800.0
+    limits: tuple[float, float] = (0.25, 0.15)
+    probe_share: float = 0.05
+    ahead_share: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Fetches:
+    """Extents to fetch, the group that each is fetched for, and how long it is to be held."""
+
+    rows: I64
+    groups: I64
+    holds_s: F64
+
+
+class Speculation:
+    """Owns what is predicted. `frame_count` is the tier's."""
+
+    def __init__(
+        self,
+        config: SpeculationConfig,
+        extents: ExtentMap,
+        groups: Groups,
+        holdout: Holdout,
+        frame_count: int,
+    ) -> None:
+        self._config = config
+        self._extents = extents
+        self._groups = groups
+        self._frame_count = frame_count
+        self.holdout = holdout
+        self.ledger = Ledger(config.predictions, config.half_life_s, config.limits)
+        self.guard = Guard(extents)
+        self.planner = Planner(extents, groups)
+        self.ahead = 0
+        """Extents in the tier that were fetched ahead and not read."""
+
+    # ---- what became of it ----
+
+    def see_touches(self, touches: Touches) -> None:
+        """Extents were read or written: predictions about their groups have come true."""
+        extents, groups = self._extents, self._groups
+        rows = touches.rows
+        marks = extents.marks[rows]
+        is_read = ~touches.is_write
+        self.guard.see_accesses(rows[is_read & ~touches.is_hit], int((~touches.is_hit).sum()))
+        extents.ghost[rows] = 0
+        marked = np.flatnonzero(marks)
+        if len(marked):
+            self.ahead -= int(np.sum((marks & AHEAD) != 0))
+            extents.marks[rows] = 0
+            self._see_hits(touches, marks, marked[(marks[marked] & PREDICTED) != 0])
+        numbers = np.unique(touches.before[touches.is_return])
+        slots = groups.prediction[numbers].astype(np.int64)
+        numbers, slots = numbers[slots >= 0], slots[slots >= 0]
+        if len(slots):
+            self._settle(self.ledger.end(slots, is_used=True), numbers)
+
+    def _see_hits(self, touches: Touches, marks: I64, which: I64) -> None:
+        slots = self._groups.prediction[touches.before[which]].astype(np.int64)
+        which, slots = which[slots >= 0], slots[slots >= 0]
+        is_hit = touches.is_hit[which] & ~touches.is_write[which]
+        self.ledger.see_hits(slots, is_hit)
+        ahead = (marks[which] & AHEAD) != 0
+        self.guard.see_gain(int(np.sum(is_hit & ahead)))
+
+    def see_evictions(self, gone: Evictions) -> None:
+        """Extents left the tier."""
+        extents = self._extents
+        was_ahead = (extents.marks[gone.rows] & AHEAD) != 0
+        self.guard.see_evicted(gone.rows[~gone.is_unread])
+        rows = gone.rows[was_ahead]
+        if len(rows):
+            self.ahead -= len(np.unique(rows))
+            extents.marks[rows] &= np.uint8(255 - AHEAD)
+            slots = self._groups.prediction[extents.group[rows]].astype(np.int64)
+            self.ledger.see_evicted(slots[slots >= 0])
+
+    def see_fetched(self, done: Fetched) -> int:
+        """Fetches have ended; return how many extents have landed."""
+        extents = self._extents
+        landed = done.rows[(done.ends == OrderEnd.LANDED) & (extents.resident[done.rows] != 0)]
+        self.guard.see_landed(len(landed))
+        fresh = landed[(extents.marks[landed] & (PREDICTED | AHEAD)) == PREDICTED]
+        self.ahead += len(fresh)
+        extents.marks[fresh] |= np.uint8(AHEAD)
+        return len(landed)
+
+    def expire(self, now_s: float) -> None:
+        """Predictions whose deadline has passed have failed."""
+        slots = self.ledger.due(now_s)
+        if len(slots):
+            numbers = self.ledger.group[slots]
+            self._settle(self.ledger.end(slots, is_used=False), numbers)
+
+    def _settle(self, ended: Ended, numbers: I64) -> None:
+        self._groups.prediction[numbers] = ABSENT
+        free = ended.is_free
+        self.holdout.settle(ended.is_acted[free], np.where(ended.is_used, ended.hits, 0)[free])
+
+    # ---- what to do ----
+
+    def propose(
+        self,
+        source: Source,
+        candidates: Candidates,
+        room: int,
+        now_s: float,
+        *,
+        is_idle: bool,
+    ) -> Fetches:
+        """Predict, decide what is acted on, and return what is to be fetched now."""
+        groups = self._groups
+        candidates = self._calibrate(source, candidates)
+        self._predict(source, candidates.where(groups.prediction[candidates.groups] < 0))
+        candidates = candidates.where(groups.prediction[candidates.groups] >= 0)
+        slots = groups.prediction[candidates.groups].astype(np.int64)
+        gate = self.ledger.gate(source)
+        may = self.ledger.is_acted[slots] & (not self.guard.is_off(now_s))
+        if gate == Gate.LIMITED and not is_idle:
+            may &= False
+        # Not to look again each time at what is decided already.
+        waits = np.where(self.ledger.is_acted[slots], now_s + RETRY_S, candidates.deadlines_s)
+        groups.asked_s[candidates.groups] = waits
+        room = min(room, int(self._config.ahead_share * self._frame_count) - self.ahead)
+        if room <= 0 or not may.any():
+            return Fetches(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        chosen = candidates.where(may)
+        plan = self.planner.plan(chosen, room)
+        self._extents.marks[plan.rows] |= np.uint8(WAITING)
+        holds_s = chosen.deadlines_s[plan.candidate] - now_s
+        return Fetches(plan.rows, chosen.groups[plan.candidate], holds_s)
+
+    def _calibrate(self, source: Source, candidates: Candidates) -> Candidates:
+        """Return the candidates that are worth it still by what came of others like them."""
+        likely = self.ledger.calibrated(source, candidates.chances)
+        gains = candidates.gains + likely - candidates.chances
+        return replace(candidates, gains=gains).where(gains > 0)
+
+    def _predict(self, source: Source, new: Candidates) -> None:
+        """Write down predictions about groups of which something is missing, and mark it."""
+        if len(new.groups) == 0:
+            return
+        owner, rows = self._groups.members(new.groups, self._extents)
+        gone = self._extents.resident[rows] == 0
+        owner, rows = owner[gone], rows[gone]
+        sizes = np.bincount(owner, minlength=len(new.groups))
+        self._groups.missing[new.groups] = sizes > 0
+        self._extents.marks[rows] |= np.uint8(PREDICTED)
+        new, sizes = new.where(sizes > 0), sizes[sizes > 0]
+        serials = self.ledger.serial + np.arange(len(new.groups))
+        acts, is_free = self._draw(source, serials)
+        slots, ended, left = self.ledger.add(
+            source, new.groups, sizes, new.chances, new.deadlines_s, acts, is_free
+        )
+        self._settle(ended, left)
+        self._groups.prediction[new.groups] = slots
+
+    def _draw(self, source: Source, serials: I64) -> tuple[Bools, Bools]:
+        """Return which predictions are acted on, and whose acting the holdout's draw decides."""
+        is_held = self.holdout.is_held(serials)
+        if self.ledger.gate(source) == Gate.PROBE:
+            is_free = draw(int(source) + 1, serials) < self._config.probe_share
+        else:
+            is_free = np.ones(len(serials), bool)
+        return is_free & ~is_held, is_free
