@@ -21,8 +21,6 @@ from prestage.target.errors import Invalid
 from prestage.target.settings import TargetSettings
 
 NEVER_NS: Final = (1 << 64) - 1
-NSID: Final = 1
-"""The one namespace; hints name it."""
 ERROR_BYTES: Final = 512
 
 EVENT_FIELDS: Final = (

@@ -7,16 +7,19 @@ same memory. Only that thinking takes no time here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.ext.codec import encode_batches
+from prestage.replay.hint_plans import Hint
 from prestage.replay.machine import EVENT, Flash, Machine, MachineConfig, Op
 from prestage.replay.result import Regime, Result, Run, judge
-from prestage.replay.workload import Layout, Workload, place
+from prestage.replay.workload import QUEUES, Layout, Workload, place
 from prestage.target.prestager.exchange import wakes
 from prestage.target.prestager.process import PrestagerLike
 from prestage.target.prestager.shared import OrdersWriter
@@ -31,29 +34,19 @@ DRAIN_NS: Final = 60_000_000_000
 """How long after the last access everything must have ended."""
 RING_FACTS: Final = 1 << 18
 PROGRESS_STEPS: Final = 200
+HINT_QUEUE: Final = QUEUES
+"""Hints come by a connection of their own."""
 
 Progress = Callable[[float], None]
 """Called now and then with the share of the workload's time that is behind, 0 to 1."""
 
 
-class HintBatch(Protocol):
-    """A batch of hints (prestage.ext.codec) that a host sends."""
+class Batch(NamedTuple):
+    """A batch of hints (prestage.ext.codec) that a host of `tenant` sends at `time_s`."""
 
-    @property
-    def time_s(self) -> float:
-        """When it comes, on the workload's clock."""
-
-    @property
-    def data(self) -> bytes:
-        """The batch."""
-
-    @property
-    def tenant(self) -> int:
-        """Whose it is."""
-
-    @property
-    def queue(self) -> int:
-        """By which connection it comes."""
+    time_s: float
+    tenant: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,19 @@ def _clock(workload: Workload, time_s: NDArray[np.float64]) -> NDArray[np.uint64
     return (passed_ns.astype(np.int64) + START_NS).astype(np.uint64)
 
 
-def make_script(workload: Workload, layout: Layout, hints: Sequence[HintBatch] = ()) -> Script:
+def encode_hints(hints: Iterable[Hint]) -> list[Batch]:
+    """Return batches of hints in order of time: those of one host at one time go together."""
+    batches: list[Batch] = []
+    for (time_s, tenant), group in itertools.groupby(
+        hints, lambda hint: (hint.time_s, hint.tenant)
+    ):
+        records = (hint.record for hint in group)
+        encoded = encode_batches(records, writer=tenant + 1, sequence=len(batches) + 1)
+        batches += [Batch(time_s, tenant, data) for data in encoded]
+    return batches
+
+
+def make_script(workload: Workload, layout: Layout, hints: Sequence[Batch] = ()) -> Script:
     """Return the events of a workload; batches of hints go before accesses of the same time."""
     accesses = np.zeros(len(workload), EVENT)
     accesses["time_ns"] = _clock(workload, workload.time_s)
@@ -93,7 +98,7 @@ def make_script(workload: Workload, layout: Layout, hints: Sequence[HintBatch] =
     batches["time_ns"] = _clock(workload, np.array([each.time_s for each in hints], np.float64))
     batches["offset"] = np.cumsum(sizes) - sizes
     batches["length"] = sizes
-    batches["queue"] = [each.queue for each in hints]
+    batches["queue"] = HINT_QUEUE
     batches["tenant"] = [each.tenant for each in hints]
     batches["op"] = Op.BATCH
     events = np.concatenate([batches, accesses])
@@ -197,7 +202,7 @@ def replay(
     policy: PrestagerLike | None,
     regime: Regime,
     seed: int,
-    hints: Sequence[HintBatch] = (),
+    hints: Iterable[Hint] = (),
     progress: Progress | None = None,
     *,
     name: str = "",
@@ -206,18 +211,19 @@ def replay(
 
     `policy`: a prestager that has seen nothing, or knows what it was given; None: the tier evicts
     what was used longest ago, and nobody orders anything. `seed` is of the flash's latencies.
-    `hints` are what hosts say, by the layout of `layout_of`, whatever the policy. `name` is what
-    the result calls the policy. Raises Invalid when the regime cannot be simulated.
+    `hints` are what hosts say whatever the policy, in order of time, by the layout of `layout_of`.
+    `name` is what the result calls the policy. Raises Invalid when the regime cannot be simulated.
     """
     layout = layout_of(workload, regime)
-    script = make_script(workload, layout, hints)
+    batches = encode_hints(hints)
+    script = make_script(workload, layout, batches)
     config = machine_config(workload, regime, layout, seed=seed, with_model=policy is not None)
     with Machine(config, script.events, script.data) as machine:
         _run_all(machine, policy, progress)
         run = Run(
             results=machine.results[script.place],
             arrived_ns=script.events["time_ns"][script.place],
-            batches=len(hints),
+            batches=len(batches),
             machine=machine.stats(),
             tier=machine.tier_stats(),
             orders=machine.order_stats(),
