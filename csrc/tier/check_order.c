@@ -1,5 +1,5 @@
 /* The invariants of the order of eviction, and of the heaps, for tests. */
-#include "internal.h"
+#include "order.h"
 
 bool tier_heap_is_sound(const struct heap *heap) {
   for (uint32_t i = 0; i < heap->length; i++) {
@@ -29,7 +29,7 @@ uint32_t tier_run_length(const struct ps_tier *tier, uint32_t run) {
 /* The run's coldest extent has the rank of a cell of the run, no younger than it was then, and has
  * another one when it is due. */
 static int check_run(const struct ps_tier *tier, uint32_t number) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   const struct run *run = &order->runs[number];
   uint32_t last = tier->extents[tier->config.extent_count + number].place_links.previous;
   bool is_empty = last >= tier->config.extent_count;
@@ -48,7 +48,7 @@ static int check_run(const struct ps_tier *tier, uint32_t number) {
 
 /* What changes with tables alone, of a 64th of the cells: another with each change. */
 static int check_ranks(const struct ps_tier *tier) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   uint32_t first = (uint32_t)(tier->sequence % CLASS_COUNT) * AGE_BINS;
   for (uint32_t i = first; i < first + AGE_BINS; i++) {
     if (order->ranks[order->cells[i]] != i) return 147;
@@ -61,7 +61,7 @@ static int check_ranks(const struct ps_tier *tier) {
 
 /* 14x: the order of eviction. That no other run has an extent follows from how many there are. */
 int tier_check_order(const struct ps_tier *tier) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   uint32_t shown = 0, ready = 0;
   if (!tier_heap_is_sound(&order->due)) return 146;
   for (uint32_t i = 0; i < CELLS; i = tier_next_run(order, i)) {
