@@ -6,6 +6,7 @@ here reaches a byte of a block: at worst the target starts it anew.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import resource
@@ -38,6 +39,8 @@ REST_S: Final = 0.25
 """The longest sleep: facts that nobody is woken for are taken at least so often."""
 SHARE: Final = 4
 """And so often that they do not fill more than this part of the ring."""
+PR_SET_PDEATHSIG: Final = 1
+"""<linux/prctl.h>"""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PAGE_BYTES: Final = resource.getpagesize()
 
@@ -101,8 +104,10 @@ def main(
 
 
 def _behave(launch: Launch) -> None:
-    """Stand back for the data path, and take no more memory than is allowed."""
+    """Stand back for the data path, take no more memory than is allowed, outlive no target."""
     os.nice(launch.niceness)
+    # Should the target die while this process is stopped, it goes on and hears of it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     if launch.memory_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         most = launch.memory_bytes if hard < 0 else min(launch.memory_bytes, hard)
