@@ -15,6 +15,7 @@ Found = tuple[str, str]
 MIN_ORDERS, MAX_ORDERS = 1 << 6, 1 << 20
 MIN_MEMORY, MAX_MEMORY = 128 << 20, 1 << 40
 MAX_SEED = (1 << 63) - 1
+MIN_TIME_SCALE, MAX_TIME_SCALE = 0.001, 1000.0
 
 
 def check_prestager(prestager: PrestagerSettings) -> Iterator[Found]:
@@ -37,6 +38,9 @@ def check_prestager(prestager: PrestagerSettings) -> Iterator[Found]:
         yield "prestager.silence_s", f"found {prestager.silence_s:g}s, expected 1s to 3600s"
     if not 0 <= prestager.seed <= MAX_SEED:
         yield "prestager.seed", f"found {prestager.seed}, expected 0 to {MAX_SEED}"
+    if not MIN_TIME_SCALE <= prestager.time_scale <= MAX_TIME_SCALE:
+        expected = f"expected {MIN_TIME_SCALE:g} to {MAX_TIME_SCALE:g}"
+        yield "prestager.time_scale", f"found {prestager.time_scale:g}, {expected}"
 
 
 def _check_snapshot(path: str) -> Iterator[Found]:

@@ -184,6 +184,8 @@ class PrestagerSettings(Settings, frozen=True):
     """Without a sign of life for so long it is killed and started anew."""
     seed: int = 0
     """Of what it decides by chance: the holdout, and what it tries."""
+    time_scale: float = 1.0
+    """Seconds that pass for it in each second, for replays at another speed."""
 
 
 class TargetSettings(Settings, frozen=True):

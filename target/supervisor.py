@@ -216,6 +216,7 @@ class Supervisor:
             slot_size=tier.slot,
             seed=own.seed,
             holdout_share=own.holdout_percent / 100,
+            time_scale=own.time_scale,
             snapshot=own.snapshot or str(directory / SNAPSHOT_NAME),
             snapshot_s=own.snapshot_s,
             distrust=self._deaths >= DISTRUST_AFTER,

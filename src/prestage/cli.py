@@ -20,6 +20,13 @@ from prestage.target.config import InvalidConfig
 from prestage.target.errors import InvalidFlag, TargetError
 from prestage.target.flags import UsageError
 
+LAZY = {
+    **host.COMMANDS,
+    "replay": host.Command(
+        "prestage.replay.commands", "show what a target would have had in DRAM for a trace"
+    ),
+}
+"""Commands whose modules know much, and are imported when they are used."""
 COMPLETION = "--print-completion"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -29,7 +36,7 @@ EXIT_INTERRUPTED = 130
 def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line.
 
-    `words`: the one that is to be parsed; what it does not name of a host's commands is not
+    `words`: the one that is to be parsed; what it does not name of LAZY is not
     imported, and has no arguments. None: all of it.
     """
     parser = argparse.ArgumentParser(
@@ -41,7 +48,7 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in TARGET_COMMANDS:
         module.add(subparsers)
-    for name, command in host.COMMANDS.items():
+    for name, command in LAZY.items():
         if words is None or name in words or any(map(_asks_completion, words)):
             command.load().add(subparsers)
         else:

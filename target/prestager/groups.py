@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
 

@@ -43,6 +43,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What was learned is set aside unread: the process died of it, perhaps."""
     memory_bytes: int = 0
     """Of its own that it may take; 0: as much as there is."""
+    time_scale: float = 1.0
+    """Seconds that pass for the prestager in each second of the clock of facts."""
     niceness: int = 0
     """Added to that of the target."""
 

@@ -77,9 +77,14 @@ def make_prestager(launch: Launch) -> PrestagerLike:
     from prestage.target.prestager.engine import Prestager, PrestagerConfig
 
     config = PrestagerConfig(holdout_share=launch.holdout_share)
-    return Prestager(
+    prestager = Prestager(
         config, frame_count=launch.frame_count, slot_size=launch.slot_size, seed=launch.seed
     )
+    if launch.time_scale == 1:
+        return prestager
+    from prestage.target.prestager.timescale import ScaledPrestager
+
+    return ScaledPrestager(prestager, launch.time_scale)
 
 
 def main(

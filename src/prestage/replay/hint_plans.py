@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.ext import layout as wire
+from prestage.ext.names import IntentFlag
 from prestage.ext.records import Intent, Range, Record, Signature
 from prestage.replay.workload import STREAM_HINTS, Layout, Workload, random_stream
 
@@ -94,6 +95,7 @@ def announce(workload: Workload, layout: Layout, plan: HintPlan) -> list[Hint]:
                 ranges=ranges,
                 session=int(workload.request_session[each.request]) + 1,
                 priority=plan.priority,
+                flags=IntentFlag.LATE_OK,
             )
             hints.append(Hint(each.time_s, each.tenant, record))
     return hints

@@ -162,7 +162,8 @@ def _waits(workload: Workload, wait_s: NDArray[np.float64]) -> NDArray[np.float6
     return np.where(np.isinf(longest), np.nan, longest)
 
 
-def _spread(wait_s: NDArray[np.float64]) -> dict[str, float]:
+def spread(wait_s: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean and PERCENTILES of times [requests]; nan is left out."""
     asked = wait_s[~np.isnan(wait_s)]
     if len(asked) == 0:
         return dict.fromkeys(["mean", *PERCENTILES], float("nan"))
@@ -234,7 +235,7 @@ def judge(workload: Workload, regime: Regime, run: Run, *, policy: str, seed: in
         coverage=_ratio(used, used + misses),
         wasted_bytes=run.tier.wasted_bytes,
         ready_requests=_ratio(int(np.count_nonzero(asked & ~missed)), int(np.count_nonzero(asked))),
-        time_to_data_s=_spread(wait_s),
+        time_to_data_s=spread(wait_s),
         flash_busy=_ratio(run.machine.busy_ns, run.machine.now_ns),
         orders=run.orders,
         is_hit=state == State.HIT,

@@ -85,6 +85,11 @@ class Workload:
         """The mean read demand, in blocks: what multiples of flash bandwidth are multiples of."""
         return self.reads / self.duration_s if self.duration_s > 0 else 0.0
 
+    @property
+    def writes_per_s(self) -> float:
+        """The mean rate of writes, in blocks."""
+        return (len(self) - self.reads) / self.duration_s if self.duration_s > 0 else 0.0
+
     @cached_property
     def request_start(self) -> NDArray[np.int64]:
         """[requests + 1]: accesses of request r are start[r] to start[r + 1] - 1."""

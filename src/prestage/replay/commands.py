@@ -1,0 +1,177 @@
+"""`prestage replay`: what policies would make of a trace, in the simulated target."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from prestage.replay.classical import read_hit_ratios
+from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, Row, check_policies, with_gaps
+from prestage.replay.filters import behind_host_cache
+from prestage.replay.flags import parse_hints, parse_multiple, parse_share
+from prestage.replay.generators import GENERATORS, generate
+from prestage.replay.hint_batches import to_batches
+from prestage.replay.hint_plans import HintPlan, announce, sign
+from prestage.replay.live_run import run_live, write_config
+from prestage.replay.progress import Meter
+from prestage.replay.report import Trial, heading, judge, table
+from prestage.replay.result import Regime
+from prestage.replay.run import layout_of
+from prestage.replay.traces import load_trace
+from prestage.replay.ttft import Model
+from prestage.replay.workload import Workload
+from prestage.target.commands import output
+from prestage.target.commands.output import out, out_json
+from prestage.target.errors import Invalid
+from prestage.target.prestager.engine import Prestager, PrestagerConfig
+
+LEAST_FRAMES: Final = 8
+DEFAULT: Final = (LRU, "mq", "prestage", "belady", BOUND)
+
+
+def add(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="show what a target would have had in DRAM when a trace asked for it",
+        description="Replays a trace in the simulated target, on a virtual clock.",
+    )
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        help=f"a file (docs/replay-formats.md), or a generator: {', '.join(GENERATORS)}",
+    )
+    parser.add_argument("--tier", default="5%", help="share of the distinct blocks (5%%)")
+    parser.add_argument(
+        "--flash", default="5x", help="bandwidth, as a multiple of the mean read demand (5x)"
+    )
+    parser.add_argument(
+        "--filter", default="0%", help="the hosts' own cache, a share of the blocks (0%%)"
+    )
+    parser.add_argument(
+        "--policy", action="append", metavar="NAME", help=f"several: {', '.join(POLICIES)}"
+    )
+    parser.add_argument("--seed", action="append", type=int, metavar="N", help="several (1)")
+    parser.add_argument(
+        "--hints",
+        metavar="PLAN",
+        help="what hosts say ahead, e.g. lead=2s,share=50%%,false=1; for policies with hints",
+    )
+    parser.add_argument(
+        "--live", metavar="ADDR:PORT", help="replay against this target too, with bytes checked"
+    )
+    parser.add_argument(
+        "--speed", default="1x", help="of a replay over the wire, times as fast as the trace (1x)"
+    )
+    parser.add_argument("--control-socket", metavar="PATH", help="of the target of --live")
+    parser.add_argument(
+        "--write-config",
+        type=Path,
+        metavar="FILE",
+        help="write the configuration of a target with this tier and flash, and end",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw pictures (SVG) there")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; return the exit status. Raises TargetError."""
+    policies = list(dict.fromkeys(args.policy or DEFAULT))
+    check_policies(policies)
+    regime = Regime(
+        tier=parse_share(args.tier, "--tier"),
+        flash=parse_multiple(args.flash, "--flash"),
+        filter=parse_share(args.filter, "--filter"),
+    )
+    plan = parse_hints(args.hints, "--hints") if args.hints else None
+    seeds = list(dict.fromkeys(args.seed or [1]))
+    if args.write_config:
+        seen = behind_host_cache(open_workload(args.trace, seeds[0]), regime.filter)
+        speed = parse_multiple(args.speed, "--speed")
+        out(write_config(args.write_config, seen, regime, seeds[0], speed))
+        return 0
+    runs = len(policies) + bool(args.live)
+    with Meter(len(seeds) * runs, sys.stderr) as meter:
+        trials = [trial(args, seed, regime, plan, policies, meter) for seed in seeds]
+    if args.plot:
+        from prestage.replay.plots import draw
+
+        made = draw(trials, args.plot)
+        sys.stderr.writelines(f"{path}\n" for path in made)
+    if args.json:
+        out_json([each.plain() for each in trials])
+    else:
+        out(f"{heading(trials)}\n")
+        output.table(*table(trials), empty="")
+    return 0
+
+
+def open_workload(trace: str, seed: int) -> Workload:
+    """Return the workload of a generator's name or of a file. Raises Invalid."""
+    return generate(trace, seed=seed) if trace in GENERATORS else load_trace(Path(trace), seed=seed)
+
+
+def trial(
+    args: argparse.Namespace,
+    seed: int,
+    regime: Regime,
+    plan: HintPlan | None,
+    policies: Sequence[str],
+    meter: Meter,
+) -> Trial:
+    """Return what the policies make of a trace under one seed. Raises Invalid."""
+    seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
+    _check_room(seen, regime)
+    rows = run_policies(seen, seed, regime, plan, policies, meter)
+    if args.live:
+        speed = parse_multiple(args.speed, "--speed")
+        rows.append(run_live(args, seen, regime, speed, meter.begin(f"live, seed {seed}")))
+        meter.end()
+    model = Model()
+    judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
+    return Trial(seen, regime, seed, model, judged)
+
+
+def run_policies(
+    seen: Workload,
+    seed: int,
+    regime: Regime,
+    plan: HintPlan | None,
+    policies: Sequence[str],
+    meter: Meter | None = None,
+) -> list[Row]:
+    """Return what policies make of what a target sees, with their shares of the gap."""
+    layout = layout_of(seen, regime)
+    hints = sign(seen, layout)
+    if plan is not None:
+        hints += announce(seen, layout, replace(plan, seed=seed))
+        hints.sort(key=lambda each: each.time_s)
+    comparison = Comparison(seen, regime, seed, to_batches(hints), _prestager, _classical)
+    rows = []
+    for policy in policies:
+        progress = None if meter is None else meter.begin(f"{policy}, seed {seed}")
+        rows.append(comparison.run(policy, progress))
+        if meter is not None:
+            meter.end()
+    return with_gaps(rows)
+
+
+def _check_room(workload: Workload, regime: Regime) -> None:
+    """Raise Invalid when there is no tier to speak of."""
+    frames = regime.frames(workload)
+    if frames < LEAST_FRAMES:
+        what = f"found {regime.tier:.1%} of {workload.block_count} blocks, which is {frames} frames"
+        raise Invalid(what, "--tier", f"a share that is {LEAST_FRAMES} frames or more")
+
+
+def _classical(policy: str, workload: Workload, capacity: int) -> float:
+    return read_hit_ratios(workload, [capacity], policies=[policy])[policy][0]
+
+
+def _prestager(frames: int, slot_size: int, seed: int) -> Prestager:
+    return Prestager(PrestagerConfig(), frame_count=frames, slot_size=slot_size, seed=seed)

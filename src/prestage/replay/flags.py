@@ -1,0 +1,68 @@
+"""Flags of `prestage replay` as people write them: 5%, 5x, lead=2s,share=50%,false=1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from prestage.replay.hint_plans import HintPlan
+from prestage.target.errors import InvalidFlag
+from prestage.target.sizes import parse_duration_s, quote
+
+
+def _number(text: str, suffix: str, where: str, expected: str) -> float:
+    try:
+        value = float(text.strip().removesuffix(suffix))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InvalidFlag(f"found {quote(text)}", where, expected)
+    return value
+
+
+def parse_share(text: str, where: str) -> float:
+    """Return a share, 0 to 1, written as 5% or 0.05. Raises InvalidFlag."""
+    expected = "a share such as 5% or 0.05"
+    value = _number(text, "%", where, expected)
+    value = value / 100 if text.strip().endswith("%") else value
+    if value > 1:
+        raise InvalidFlag(f"found {quote(text)}", where, expected)
+    return value
+
+
+def parse_multiple(text: str, where: str) -> float:
+    """Return a multiple above 0, written as 5x or 5. Raises InvalidFlag."""
+    expected = "a multiple such as 5x, above 0"
+    value = _number(text, "x", where, expected)
+    if value == 0:
+        raise InvalidFlag(f"found {quote(text)}", where, expected)
+    return value
+
+
+def parse_hints(text: str, where: str) -> HintPlan:
+    """Return a plan such as lead=2s,share=50%,false=1,sigma=1. Raises InvalidFlag."""
+    plan = HintPlan(lead_s=2.0)
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        match name.strip():
+            case "lead":
+                plan = replace(plan, lead_s=_seconds(value, where))
+            case "share":
+                plan = replace(plan, share=parse_share(value, where))
+            case "false":
+                expected = "false=COUNT, of false hints for each true one"
+                plan = replace(plan, false_per_true=_number(value, "", where, expected))
+            case "sigma":
+                expected = "sigma=NUMBER, of log-normal leads"
+                plan = replace(plan, lead_sigma=_number(value, "", where, expected))
+            case _:
+                expected = "lead=2s,share=100%,false=0,sigma=0"
+                raise InvalidFlag(f"found {quote(part)}", where, expected)
+    return plan
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        return float(parse_duration_s(text))
+    except ValueError as error:
+        raise InvalidFlag(str(error), where) from None

@@ -1,0 +1,205 @@
+"""The same workload over the wire: a host that reads and writes at its times, checking every byte.
+
+Requests come at their times, divided by `speed`; all reads of one are sent at once, on its queue (a
+controller each, of one host). Each block has bytes of its own, which a read must return. Whether a
+block was in the tier is counted by the target (`prestage stats`), which must have no other hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.host_client.address import Address
+from prestage.host_client.controller import Controller
+from prestage.host_client.options import Options
+from prestage.replay.result import spread
+from prestage.replay.run import Progress
+from prestage.replay.workload import Layout, Workload
+from prestage.target.errors import TargetError
+
+NSID: Final = 1
+QUEUE_DEPTH: Final = 256
+PROGRESS_S: Final = 0.5
+MULTIPLIER: Final = 0x9E3779B97F4A7C15
+
+TakeStats = Callable[[], dict[str, Any]]
+"""The target's counters (`prestage_get_stats`), as they are now; called in a thread."""
+
+
+class WrongBytes(TargetError):
+    """A read returned other bytes than were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveResult:
+    """What came of it; times are those of the workload, `speed` times as long as they took."""
+
+    reads: int
+    writes: int
+    read_hit_ratio: float
+    """By the target's counters: extents of reads that were in the tier when they came."""
+    flash_reads_per_read: float
+    precision: float | None
+    """Of bytes brought in ahead, those that were read before they were evicted; None: no bytes."""
+    time_to_data_s: dict[str, float]
+    wait_s: NDArray[np.float64]
+    """[requests]; nan without reads."""
+    behind_s: dict[str, float]
+    """How much later than at their times requests were sent: large values say that the host could
+    not keep up."""
+
+
+def content(block: int, size_bytes: int) -> bytes:
+    """Return the bytes of a block."""
+    word = (block + 1) * MULTIPLIER & 0xFFFFFFFFFFFFFFFF
+    return word.to_bytes(8, "little") * (size_bytes // 8)
+
+
+@dataclass(frozen=True)
+class Drive:
+    """A workload that is to be replayed."""
+
+    workload: Workload
+    layout: Layout
+    speed: float
+    address: Address
+    host_nqn: str
+    take_stats: TakeStats
+
+    async def run(self, progress: Progress | None = None) -> LiveResult:
+        """Replay it. Raises HostError of the initiator, WrongBytes, and what `take_stats` does."""
+        queues = int(self.workload.queue.max(initial=0)) + 1
+        options = Options(host_nqn=self.host_nqn, queues=1, queue_depth=QUEUE_DEPTH)
+        async with AsyncExitStack() as stack:
+            lanes = [
+                await stack.enter_async_context(Controller(self.address, options))
+                for _ in range(queues)
+            ]
+            before = await asyncio.to_thread(self.take_stats)
+            host = _Host(self, lanes)
+            await host.run(progress)
+            after = await asyncio.to_thread(self.take_stats)
+        return self._result(host, before, after)
+
+    def _result(
+        self, host: _Host, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> LiveResult:
+        moved = {name: after["tier"][name] - value for name, value in _numbers(before["tier"])}
+        asked = moved["read_hits"] + moved["read_misses"]
+        media = _media_read_bytes(after) - _media_read_bytes(before)
+        used = (moved["timely_hits"] + moved["late_hits"]) * self.layout.slot_size
+        fetched = moved["hydrated_bytes"]
+        reads = self.workload.reads
+        return LiveResult(
+            reads=reads,
+            writes=len(self.workload) - reads,
+            read_hit_ratio=moved["read_hits"] / asked if asked else float("nan"),
+            flash_reads_per_read=media / self.layout.slot_size / reads if reads else float("nan"),
+            precision=used / fetched if fetched else None,
+            time_to_data_s=spread(host.wait_s * self.speed),
+            wait_s=host.wait_s * self.speed,
+            behind_s=spread(host.behind_s * self.speed),
+        )
+
+
+def _numbers(group: Mapping[str, Any]) -> list[tuple[str, int]]:
+    return [(name, value) for name, value in group.items() if isinstance(value, int)]
+
+
+def _media_read_bytes(stats: Mapping[str, Any]) -> int:
+    return sum(
+        namespace["counters"]["media_read_bytes"]
+        for subsystem in stats["subsystems"]
+        for namespace in subsystem["namespaces"]
+    )
+
+
+class _Host:
+    """The side that asks."""
+
+    def __init__(self, drive: Drive, lanes: list[Controller]) -> None:
+        self._drive = drive
+        self._lanes = lanes
+        self._writing: dict[int, asyncio.Task[None]] = {}
+        """By block: a read must not overtake the write that makes it."""
+        self._is_written = np.zeros(drive.workload.block_count, np.bool_)
+        requests = drive.workload.requests
+        self.wait_s = np.full(requests, np.nan)
+        self.behind_s = np.full(requests, np.nan)
+
+    async def run(self, progress: Progress | None) -> None:
+        loop = asyncio.get_running_loop()
+        workload = self._drive.workload
+        first_s = float(workload.request_time_s.min()) if workload.requests else 0.0
+        last_s = float(workload.request_time_s.max()) if workload.requests else 0.0
+        start = loop.time()
+        told = 0.0
+        async with asyncio.TaskGroup() as tasks:
+            for request in range(workload.requests):
+                passed_s = (float(workload.request_time_s[request]) - first_s) / self._drive.speed
+                await asyncio.sleep(max(0.0, start + passed_s - loop.time()))
+                now = loop.time()
+                self.behind_s[request] = now - start - passed_s
+                tasks.create_task(self._ask(request))
+                if progress is not None and now - told >= PROGRESS_S:
+                    told = now
+                    progress(passed_s * self._drive.speed / max(last_s - first_s, 1e-9))
+
+    async def _ask(self, request: int) -> None:
+        """Send all of a request at once; its reads decide how long it waits."""
+        loop = asyncio.get_running_loop()
+        workload = self._drive.workload
+        begin, end = (int(each) for each in workload.request_start[request : request + 2])
+        blocks = workload.block[begin:end].tolist()
+        writes = workload.is_write[begin:end].tolist()
+        if not blocks:
+            return
+        lane = self._lanes[int(workload.queue[begin])]
+        sent = loop.time()
+        async with asyncio.TaskGroup() as tasks:
+            reads = []
+            for block, is_write in zip(blocks, writes, strict=True):
+                if is_write:
+                    task = tasks.create_task(self._write(lane, block, self._writing.get(block)))
+                    self._writing[block] = task
+                    task.add_done_callback(partial(self._written, block))
+                else:
+                    reads.append(tasks.create_task(self._read(lane, block)))
+            if reads:
+                await asyncio.wait(reads)
+                self.wait_s[request] = loop.time() - sent
+
+    async def _write(self, lane: Controller, block: int, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        layout = self._drive.layout
+        offset = int(layout.extent[block]) * layout.slot_size
+        await lane.write(NSID, content(block, layout.slot_size), offset)
+
+    def _written(self, block: int, task: asyncio.Task[None]) -> None:
+        if self._writing.get(block) is task:
+            del self._writing[block]
+        if not task.cancelled() and task.exception() is None:
+            self._is_written[block] = True
+
+    async def _read(self, lane: Controller, block: int) -> None:
+        if (writing := self._writing.get(block)) is not None:
+            await asyncio.wait([writing])
+        layout = self._drive.layout
+        size = layout.slot_size
+        offset = int(layout.extent[block]) * size
+        found = await lane.read(NSID, offset, size)
+        if not self._is_written[block]:
+            return  # It was there before, or never written: nobody here knows its bytes.
+        if found != content(block, size):
+            raise WrongBytes(
+                f"block {block} at byte {offset} has other bytes than were written", str(lane)
+            )

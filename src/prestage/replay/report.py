@@ -1,0 +1,144 @@
+"""Comparisons as JSON and as a table: medians over the seeds, and the spread."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prestage.replay.compare import Row, to_json
+from prestage.replay.result import Regime
+from prestage.replay.ttft import FirstToken, Model, first_token, regime
+from prestage.replay.workload import Workload
+
+Measure = Callable[["Judged"], float | None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row, and what its waits mean for the first token."""
+
+    row: Row
+    ttft: FirstToken | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One workload, under one seed, and what all policies made of it."""
+
+    workload: Workload
+    regime: Regime
+    seed: int
+    model: Model
+    rows: tuple[Judged, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """Return what goes into JSON."""
+        seen = self.workload
+        flash = self.regime.flash_per_s(seen) * self.kv_block_bytes
+        stands_on = {
+            "tier": self.regime.tier,
+            "frames": self.regime.frames(seen),
+            "flash": self.regime.flash,
+            "flash_blocks_per_s": self.regime.flash_per_s(seen),
+            "filter": self.regime.filter,
+            "slot_size_bytes": self.regime.slot_size,
+            "hint_percent": self.regime.hint_percent,
+            "distinct_blocks": seen.block_count,
+            "requests": seen.requests,
+            "reads": seen.reads,
+            "writes": len(seen) - seen.reads,
+            "duration_s": seen.duration_s,
+            "first_token": regime(seen, self.model, flash),
+        }
+        return {
+            "workload": seen.name,
+            "seed": self.seed,
+            "regime": to_json(stands_on),
+            "policies": [self._policy(each) for each in self.rows],
+        }
+
+    @property
+    def kv_block_bytes(self) -> float:
+        """Bytes of KV cache that a block of the workload stands for."""
+        return self.model.block_tokens * self.model.kv_bytes_per_token
+
+    def _policy(self, judged: Judged) -> dict[str, Any]:
+        found = judged.row.plain()
+        found["ttft_s"] = None if judged.ttft is None else to_json(judged.ttft.ttft_s)
+        found["recomputed"] = None if judged.ttft is None else to_json(judged.ttft.recomputed)
+        return found
+
+
+def judge(workload: Workload, row: Row, model: Model) -> Judged:
+    """Return a row with its modelled time to the first token."""
+    if row.wait_s is None:
+        return Judged(row, None)
+    return Judged(row, first_token(workload, row.wait_s, model))
+
+
+def _of(name: str) -> Measure:
+    def measure(judged: Judged) -> float | None:
+        value: float | None = getattr(judged.row, name)
+        return value
+
+    return measure
+
+
+def _time(name: str) -> Measure:
+    def measure(judged: Judged) -> float | None:
+        found = judged.row.time_to_data_s
+        return None if found is None else found[name]
+
+    return measure
+
+
+def _first(name: str) -> Measure:
+    return lambda judged: None if judged.ttft is None else judged.ttft.ttft_s[name]
+
+
+COLUMNS: Final[tuple[tuple[str, str, Measure], ...]] = (
+    ("hit ratio", "{:.3f}", _of("read_hit_ratio")),
+    ("gap closed", "{:.2f}", _of("gap_closed")),
+    ("flash/read", "{:.2f}", _of("flash_reads_per_read")),
+    ("precision", "{:.2f}", _of("precision")),
+    ("ready", "{:.3f}", _of("ready_requests")),
+    ("data p50 s", "{:.3f}", _time("p50")),
+    ("data p99 s", "{:.3f}", _time("p99")),
+    ("TTFT mean s", "{:.2f}", _first("mean")),
+    ("TTFT p99 s", "{:.2f}", _first("p99")),
+)
+"""Title, form and value of each measure."""
+
+
+def _cell(form: str, values: Sequence[float | None]) -> str:
+    found = [each for each in values if each is not None]
+    if not found:
+        return "-"
+    middle = form.format(statistics.median(found))
+    if len(found) == 1:
+        return middle
+    return f"{middle} [{form.format(min(found))} {form.format(max(found))}]"
+
+
+def table(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    """Return heads and lines, a policy each: the median over the trials, least and most."""
+    lines = []
+    for place, first in enumerate(trials[0].rows):
+        same = [trial.rows[place] for trial in trials]
+        cells = [_cell(form, [value(each) for each in same]) for _, form, value in COLUMNS]
+        lines.append([first.row.policy, *cells])
+    return ["policy", *(title for title, _, _ in COLUMNS)], lines
+
+
+def heading(trials: Sequence[Trial]) -> str:
+    """Return what the numbers stand on, in a line."""
+    first, seeds = trials[0], ", ".join(str(trial.seed) for trial in trials)
+    seen, under = first.workload, first.regime
+    return (
+        f"{seen.name}: {seen.requests} requests, {seen.reads} reads, {seen.block_count} blocks; "
+        f"tier {under.tier:.1%} ({under.frames(seen)} blocks), flash {under.flash:g} x mean read "
+        f"demand ({under.flash_per_s(seen):.0f} blocks/s), host cache {under.filter:.1%}; "
+        f"seed {seeds}"
+    )

@@ -1,0 +1,120 @@
+"""`prestage replay` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prestage.cli import main
+from prestage.target.config import load_config
+
+HEAD = "time_s,request,block,op\n"
+FAST = ["--policy", "lru", "--policy", "mq", "--policy", "belady", "--policy", "clairvoyant"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two sessions in turns, of which a tier of half the blocks can keep one."""
+    ops = ["write", *["read"] * 11]
+    lines = [
+        f"{turn}.{session},{2 * turn + session},{session * 10 + block},{ops[turn]}\n"
+        for turn in range(12)
+        for session in range(2)
+        for block in range(10)
+    ]
+    path = tmp_path / "turns.csv"
+    path.write_text(HEAD + "".join(lines))
+    return path
+
+
+def test_a_table_says_what_it_stands_on(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(trace), "--tier", "50%", "--seed", "3", *FAST]) == 0
+    out = capsys.readouterr().out
+    assert "24 requests, 220 reads, 20 blocks; tier 50.0% (10 blocks), flash 5 x" in out
+    assert out.splitlines()[2].split()[:2] == ["policy", "hit"]
+    assert [line.split()[0] for line in out.splitlines()[3:]] == FAST[1::2]
+
+
+def test_json_has_every_measure_and_the_regime(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", str(trace), "--tier", "0.5", "--seed", "1", "--seed", "2", "--json", *FAST]
+    assert main(words) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["seed"], second["seed"]) == (1, 2)
+    assert first["regime"]["tier"] == 0.5
+    assert first["regime"]["frames"] == 10
+    assert first["regime"]["reads"] == 220
+    lru, _, belady, bound = first["policies"]
+    assert lru["gap_closed"] == 0
+    assert bound["gap_closed"] == 1
+    assert 0 < belady["gap_closed"] <= 1
+    assert set(lru["time_to_data_s"]) == {"mean", "p50", "p90", "p99", "p99.9"}
+    for name in ("precision", "flash_reads_per_read", "ready_requests", "ttft_s"):
+        assert name in lru
+
+
+def test_pictures_are_drawn_where_asked(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    words = [*FAST, "--policy", "oracle:1", "--policy", "oracle:10"]
+    assert main(["replay", str(trace), "--plot", str(tmp_path / "plots"), *words]) == 0
+    drawn = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert {"time-to-data.svg", "gap-closed.svg", "look-ahead.svg"} <= drawn
+    assert str(tmp_path / "plots" / "gap-closed.svg") in capsys.readouterr().err
+
+
+def test_the_configuration_of_a_target_for_it_is_good(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "target.toml"
+    words = ["replay", "poisson", "--write-config", str(path), "--speed", "20x", "--seed", "5"]
+    assert main(words) == 0
+    assert f"prestage serve --config {path}" in capsys.readouterr().out
+    settings = load_config(path)
+    (subsystem,) = settings.subsystems
+    (namespace,) = subsystem.namespaces
+    assert namespace.media == "model"
+    assert settings.prestager.time_scale == 20
+    assert settings.tier.slot == 64 << 10
+    assert settings.tier.size % settings.tier.slot == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tier", "six"], "--tier: found"),
+        (["--flash", "0"], "--flash: found"),
+        (["--policy", "fifo"], "--policy: found fifo"),
+        (["--hints", "when=now"], "--hints: found"),
+    ],
+)
+def test_wrong_flags_are_named(
+    trace: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(trace), *words]) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_a_trace_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "/nonexistent/trace.jsonl"]) == 1
+    assert "/nonexistent/trace.jsonl" in capsys.readouterr().err
+
+
+def test_lines_that_are_no_trace_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(HEAD + "0,0,1,write\n1,1,1,raed\n")
+    assert main(["replay", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert str(path) in err
+    assert "line 3, op" in err
+
+
+def test_a_tier_without_room_is_named(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(trace), "--tier", "5%"]) == 1
+    assert "--tier: found 5.0% of 20 blocks, which is 1 frames" in capsys.readouterr().err
