@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import age_bins
-from prestage.target.prestager.extents import I64
 from prestage.target.prestager.formation import Bools
 from prestage.target.prestager.hazard import F64
 
@@ -77,7 +76,7 @@ class ShadowCache:
 
 
 class Shadows:
-    """Tries policies side by side. `chosen` is the one in force; the first is the one to begin with."""
+    """Tries policies side by side. `chosen` is the one in force, at first the first of them."""
 
     def __init__(self, policies: Sequence[str], frame_count: int, half_life_s: float) -> None:
         self.policies = tuple(policies)
