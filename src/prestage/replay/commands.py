@@ -14,7 +14,6 @@ from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, Row, check
 from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import parse_hints, parse_multiple, parse_share
 from prestage.replay.generators import GENERATORS, generate
-from prestage.replay.hint_batches import to_batches
 from prestage.replay.hint_plans import HintPlan, announce, sign
 from prestage.replay.live_run import run_live, write_config
 from prestage.replay.progress import Meter
@@ -151,7 +150,7 @@ def run_policies(
     if plan is not None:
         hints += announce(seen, layout, replace(plan, seed=seed))
         hints.sort(key=lambda each: each.time_s)
-    comparison = Comparison(seen, regime, seed, to_batches(hints), _prestager, _classical)
+    comparison = Comparison(seen, regime, seed, hints, _prestager, _classical)
     rows = []
     for policy in policies:
         progress = None if meter is None else meter.begin(f"{policy}, seed {seed}")

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from prestage.replay.bounds import belady, oracle
 from prestage.replay.fluid import FluidResult, run_policy
+from prestage.replay.hint_plans import Hint
 from prestage.replay.policies import MultiQueue, NoTier
 from prestage.replay.result import Regime, Result, spread
-from prestage.replay.run import HintBatch, Progress, replay
+from prestage.replay.run import Progress, replay
 from prestage.replay.workload import Workload
 from prestage.target.errors import Invalid
 from prestage.target.prestager.process import PrestagerLike
@@ -151,7 +152,7 @@ class Comparison:
     workload: Workload
     regime: Regime
     seed: int
-    hints: Sequence[HintBatch]
+    hints: Sequence[Hint]
     make_prestager: MakePrestager
     classical: Callable[[str, Workload, int], float]
     """The read hit ratio of a policy, by the tool's name for it, with so many blocks of tier."""
