@@ -63,6 +63,8 @@ class Row:
     time_to_data_s: dict[str, float] | None = None
     wait_s: NDArray[np.float64] | None = None
     """[requests]: time to data; nan without reads."""
+    behind_s: dict[str, float] | None = None
+    """Over the wire: how much later than at their times requests were sent."""
     report: Any = None
     """What the prestager said of itself."""
 

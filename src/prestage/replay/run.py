@@ -33,6 +33,7 @@ REST_NS: Final = 250_000_000
 DRAIN_NS: Final = 60_000_000_000
 """How long after the last access everything must have ended."""
 RING_FACTS: Final = 1 << 18
+ORDERS: Final = 1 << 16
 PROGRESS_STEPS: Final = 200
 HINT_QUEUE: Final = QUEUES
 """Hints come by a connection of their own."""
@@ -132,7 +133,7 @@ def machine_config(
         block_size=regime.block_size,
         tenant_count=int(workload.tenant.max(initial=0)) + 1,
         ring_facts=RING_FACTS if with_model else 0,
-        orders=1 << 16 if with_model else 0,
+        orders=ORDERS if with_model else 0,
     )
 
 
