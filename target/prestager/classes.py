@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from prestage.target.prestager.ages import CLASSES, OWN_CLASSES
 
 __all__ = [
-    "HELD", "HOLDS_S", "LEVELS", "SCORES", "STRATA", "hold_classes", "queue_classes",
+    "GAPS", "HELD", "HOLDS_S", "LEVELS", "SCORES", "STRATA", "hold_classes", "queue_classes",
     "value_classes",
 ]  # fmt: skip
 
@@ -23,21 +23,19 @@ HOLDS_S: Final = np.array([2.0, 8.0, 32.0, 128.0, 512.0, 2048.0])
 """What was fetched ahead is of the class HELD + i: it is held for HOLDS_S[i] after it landed."""
 HELD: Final = CLASSES - len(HOLDS_S)
 
-SCORES: Final = 9
-_GAP_EDGES_S: Final = np.array([1e-9, 12.0, 30.0, 100.0])
-_GAPS: Final = len(_GAP_EDGES_S) + 1
-_SHARED: Final = OWN_CLASSES + SCORES * _GAPS
-_SHARED_EDGES: Final = np.array([4, 8, 32])
+SCORES: Final = 12
+GAPS: Final = 4
+"""None, and thirds of the gaps that there are."""
+_SHARED: Final = OWN_CLASSES + SCORES * GAPS
+_SHARED_TOUCHES: Final = 8
 
 
 def value_classes(
-    scores: NDArray[Any], cuts: NDArray[Any], gaps_s: NDArray[Any], touches: NDArray[Any],
-    shared: NDArray[np.bool_],
-) -> NDArray[np.uint8]:  # fmt: skip
-    """Return the class of groups by score and last gap in seconds (0: none), or by touches."""
-    gap = np.searchsorted(_GAP_EDGES_S, gaps_s, side="right")
-    one = OWN_CLASSES + np.searchsorted(cuts, scores) * _GAPS + gap
-    many = _SHARED + np.searchsorted(_SHARED_EDGES, touches, side="right")
+    score: NDArray[Any], gap: NDArray[Any], touches: NDArray[Any], shared: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    """Return the class of groups by bucket of score and gap, or by touches when they are shared."""
+    one = OWN_CLASSES + score * GAPS + gap
+    many = _SHARED + (touches >= _SHARED_TOUCHES)
     return np.where(shared, many, one).astype(np.uint8)
 
 

@@ -1,7 +1,7 @@
 """What is known of each extent: whose it is, where in its chain, and whether it is in the tier.
 
 An open-addressing map from (volume, extent) to a row, and the rows as structure of arrays; every
-operation is about many extents at once. A row is 20 bytes, its place in the index 8 to 16.
+operation is about many extents at once. A row is 21 bytes, its place in the index 8 to 16.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ FIELDS: Final[tuple[tuple[str, type[np.generic]], ...]] = (
     ("group", np.int32),
     ("position", np.int32),
     ("moves", np.uint8),
+    ("turn", np.uint8),
     ("resident", np.uint8),
     ("marks", np.uint8),
     ("ghost", np.uint8),
@@ -43,7 +44,8 @@ def extent_keys(volume: NDArray[Any], extent: NDArray[Any]) -> U64:
 class ExtentMap:
     """Rows by key. `group` is ABSENT while nobody has the extent; `resident` is 0 or 1.
 
-    `position` is its place in its chain. `moves` counts how often a group that lives on lost the
+    `position` is its place in its chain; `turn` is the last of its group's touches, modulo 256,
+    that it was part of. `moves` counts how often a group that lives on lost the
     extent to another; `marks` are bits WAITING (asked for, and has not landed), PREDICTED (part of
     its group's prediction) and AHEAD (it landed, and nobody has read it). `ghost` is, of 255, how
     likely it is that what was fetched ahead drove it out.
@@ -56,6 +58,7 @@ class ExtentMap:
         self.group = np.full(size, ABSENT, np.int32)
         self.position = np.zeros(size, np.int32)
         self.moves = np.zeros(size, np.uint8)
+        self.turn = np.zeros(size, np.uint8)
         self.resident = np.zeros(size, np.uint8)
         self.marks = np.zeros(size, np.uint8)
         self.ghost = np.zeros(size, np.uint8)
@@ -100,6 +103,16 @@ class ExtentMap:
         self._free = np.concatenate((self._free, rows))
         self.count -= len(rows)
         self._rebuild(2 * len(self.key))
+
+    def in_range(self, volume: int, first: int, stop: int) -> I64:
+        """Return the rows of the extents `first` to `stop` - 1 of a volume."""
+        base = volume << EXTENT_BITS
+        if stop - first <= self.count:
+            rows = self.find(np.arange(base + first, base + stop, dtype=np.uint64))
+            return rows[rows >= 0]
+        rows = self.live_rows()
+        low, high = np.uint64(base + first), np.uint64(base + stop - 1)
+        return rows[(self.key[rows] >= low) & (self.key[rows] <= high)]
 
     def live_rows(self) -> I64:
         """Return the rows that stand for an extent, in ascending order."""

@@ -1,9 +1,9 @@
 """How groups are formed: which group a burst goes on with, and which extents move to it.
 
 A piece is what one flow accessed without a long gap within one batch of facts. It goes on with the
-group of the flow's open burst; else with the group that owns its deepest known extent, if at least
-85 % of that group is in it; else it begins a group of its own, which takes over what it touched and,
-when it touched a good part of the deepest group, that group's history. Writes thus extend the chain
+group of the flow's open burst; else with the group that most of its known extents are of, if at
+least half of that group is in it; else it begins a group of its own, which takes over what it touched and,
+when it touched a good part of that one, that group's history. Writes thus extend the chain
 that was read before them. An extent that groups go on taking from each other becomes a group of its
 own, which is rated by itself.
 """
@@ -24,8 +24,10 @@ from prestage.target.prestager.hazard import F64
 
 __all__ = ["COVERAGE", "Accesses", "Bools", "Formation", "Touches"]
 
-COVERAGE: Final = 0.85
+COVERAGE: Final = 0.5
 """Of a group, in a piece that goes on with it."""
+SPARE: Final = 1
+"""Extents of a group that may be left out anyway: the last of a chain is often written anew."""
 HISTORY: Final = 0.3
 """Of a group, in a piece that takes over its history."""
 SHARERS: Final = 2
@@ -48,6 +50,13 @@ class Accesses:
     """It is a read that was warm."""
     tenants: NDArray[np.uint16]
 
+    def where(self, which: I64) -> Accesses:
+        """Return some of them, in that order."""
+        return Accesses(
+            self.rows[which], self.flows[which], self.times_s[which], self.is_write[which],
+            self.is_hit[which], self.tenants[which],
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Touches:
@@ -68,6 +77,8 @@ class Touches:
     times_s: F64
     groups: I64
     begins: Bools
+    returned: I64
+    """Groups that came back, by their numbers until now."""
     freed: I64
     """Groups that are no more: others took all of their extents."""
 
@@ -79,9 +90,11 @@ class _Pieces:
     is_open: Bools
     times_s: F64
     tenants: NDArray[np.uint16]
+    history: F64
     target: I64
-    candidate: I64
-    cover: F64
+    returned: I64
+    returned_s: F64
+    last_s: F64
 
 
 @dataclass(slots=True)
@@ -113,7 +126,7 @@ class Formation:
         """Form groups of one batch of accesses; what stands there once is seen once."""
         pieces = self._cut(accesses)
         rows = self._distinct(accesses, pieces)
-        made = self._find_targets(rows, pieces)
+        self._find_targets(rows, pieces)
         groups = self._groups
         known = np.maximum(rows.before, 0)
         age_s = np.maximum(rows.times_s - groups.touched_s[known], 0)
@@ -121,8 +134,7 @@ class Formation:
         same = pieces.is_open[rows.piece] & (rows.before == pieces.target[rows.piece])
         is_return = (rows.before >= 0) & ~same
         is_return &= ~rows.is_shared | (age_s > self._flows.gap_s[pieces.flows[rows.piece]])
-        self._tell_returns(rows, pieces, is_return)
-        self._inherit(pieces, made)
+        returned = self._tell_returns(rows, pieces, is_return)
         touched, begins = self._touch(rows, pieces, is_return)
         shared, freed = self._settle(rows, pieces)
         touched = np.concatenate((touched, shared))
@@ -130,7 +142,7 @@ class Formation:
         alive = groups.kind[touched] != FREE
         return Touches(
             rows.rows, rows.before, before_class, age_s, is_return, rows.is_write, rows.is_hit,
-            rows.times_s, touched[alive], begins[alive], freed,
+            rows.times_s, touched[alive], begins[alive], returned, freed,
         )  # fmt: skip
 
     def _cut(self, accesses: Accesses) -> _Pieces:
@@ -149,10 +161,10 @@ class Formation:
         flows.last_s[flow[is_last]] = time_s[is_last]
         begins = is_first | is_long
         starts = np.flatnonzero(begins)
-        none = np.full(len(starts), ABSENT, np.int64)
+        none, zero = np.full(len(starts), ABSENT, np.int64), np.zeros(len(starts))
         return _Pieces(
             np.cumsum(begins) - 1, flow[starts], ~is_long[starts], time_s[starts],
-            accesses.tenants[starts], none, none, np.zeros(len(starts)),
+            accesses.tenants[starts], zero, none, none, zero, zero,
         )  # fmt: skip
 
     def _distinct(self, accesses: Accesses, pieces: _Pieces) -> _Rows:
@@ -166,45 +178,64 @@ class Formation:
             accesses.is_hit[first], before, is_shared,
         )  # fmt: skip
 
-    def _find_targets(self, rows: _Rows, pieces: _Pieces) -> I64:
-        """Set target, candidate and cover of the pieces; return the groups that were made."""
+    def _find_targets(self, rows: _Rows, pieces: _Pieces) -> None:
+        """Set the targets of the pieces; make groups where there is none."""
         groups, count = self._groups, len(pieces.flows)
-        is_own = (rows.before >= 0) & ~rows.is_shared
-        own = np.flatnonzero(is_own)
-        candidate = np.full(count, ABSENT, np.int64)
-        candidate[rows.piece[own]] = rows.before[own]  # of several the last, which is the deepest
-        covered = is_own & (rows.before == candidate[rows.piece])
-        held = np.bincount(rows.piece[covered], minlength=count)
-        cover = held / np.maximum(groups.size[candidate], 1)
+        candidate, covers = self._candidates(rows, pieces)
         current = self._flows.group[pieces.flows]
         pieces.is_open &= current >= 0
         has_own = np.bincount(rows.piece[~rows.is_shared], minlength=count) > 0
-        found = np.where((candidate >= 0) & (cover >= COVERAGE), candidate, NEW)
+        found = np.where(covers, candidate, NEW)
         target = np.where(pieces.is_open, current, np.where(has_own, found, ABSENT))
         is_new = target == NEW
         made = groups.make(int(is_new.sum()))
         target[is_new] = made
-        pieces.target, pieces.candidate, pieces.cover = target, candidate, cover
+        pieces.target = target
         groups.tenant[made] = pieces.tenants[is_new]
         groups.touched_s[made] = pieces.times_s[is_new]
-        return made
+        self._inherit(candidate[is_new], made, pieces.history[is_new])
 
-    def _tell_returns(self, rows: _Rows, pieces: _Pieces, is_return: Bools) -> None:
-        """A group came back when a burst goes on with it, or takes over its history."""
-        came = ~pieces.is_open & (pieces.candidate >= 0) & (pieces.cover >= HISTORY)
+    def _candidates(self, rows: _Rows, pieces: _Pieces) -> tuple[I64, Bools]:
+        """Return of each piece the group that most of it was of, and whether it goes on with it.
+
+        Sets which groups came back in a piece, and how much of the candidate each has.
+        """
+        groups, count = self._groups, len(pieces.flows)
+        own = np.flatnonzero((rows.before >= 0) & ~rows.is_shared)
+        pair = rows.piece[own] * len(groups.kind) + rows.before[own]
+        pairs, held = np.unique(pair, return_counts=True)
+        piece, number = np.divmod(pairs, len(groups.kind))
+        left = groups.size[number] - held
+        share = held / np.maximum(groups.size[number], 1)
+        covers = (share >= COVERAGE) | ((left <= SPARE) & (share >= HISTORY))
+        order = np.lexsort((held, piece))
+        candidate = np.full(count, ABSENT, np.int64)
+        candidate[piece[order]] = number[order]  # of several the last, which is the largest
+        does = np.zeros(count, bool)
+        does[piece[order]] = covers[order]
+        pieces.history[piece[order]] = share[order]
+        came = covers & ~pieces.is_open[piece]
+        pieces.returned, pieces.returned_s = number[came], pieces.times_s[piece[came]]
+        # Of several that came together the one touched last says how long ago that was.
+        last_s = np.full(count, -np.inf)
+        np.maximum.at(last_s, piece[covers], groups.touched_s[number[covers]])
+        pieces.last_s = last_s
+        return candidate, does
+
+    def _tell_returns(self, rows: _Rows, pieces: _Pieces, is_return: Bools) -> I64:
+        """Return groups that came back: a good part of them is in a burst that has begun."""
         again = rows.is_shared & is_return
-        numbers = np.concatenate((pieces.candidate[came], rows.before[again]))
-        times_s = np.concatenate((pieces.times_s[came], rows.times_s[again]))
+        numbers = np.concatenate((pieces.returned, rows.before[again]))
+        times_s = np.concatenate((pieces.returned_s, rows.times_s[again]))
         numbers, first = np.unique(numbers, return_index=True)
         if len(numbers):
             self._on_return(numbers, times_s[first])
+        return numbers
 
-    def _inherit(self, pieces: _Pieces, made: I64) -> None:
+    def _inherit(self, parent: I64, child: I64, share: F64) -> None:
         groups = self._groups
-        piece = np.flatnonzero(np.isin(pieces.target, made)) if len(made) else made
-        parent = pieces.candidate[piece]
-        heir = (parent >= 0) & (pieces.cover[piece] >= HISTORY)
-        child, parent = pieces.target[piece[heir]], parent[heir]
+        heir = (parent >= 0) & (share >= HISTORY)
+        child, parent = child[heir], parent[heir]
         groups.touches[child] = groups.touches[parent]
         groups.touched_s[child] = groups.touched_s[parent]
         groups.gap_s[child] = groups.gap_s[parent]
@@ -214,6 +245,9 @@ class Formation:
         groups = self._groups
         is_any = pieces.target >= 0
         target, begins = pieces.target[is_any], ~pieces.is_open[is_any]
+        last_s = np.maximum(groups.touched_s[target], pieces.last_s[is_any])
+        known = groups.touches[target] > 0
+        groups.touched_s[target] = np.where(known, last_s, groups.touched_s[target])
         self._touch_groups(target[begins], pieces.times_s[is_any][begins])
         groups.touched_s[target] = pieces.times_s[is_any]
         again = rows.is_shared & is_return
@@ -251,6 +285,8 @@ class Formation:
         groups.size[numbers] += counts.astype(np.int32)
         extents.group[rows.rows[gained]] = owner[gained]
         groups.append(owner[gained], rows.rows[gained])
+        number = np.maximum(extents.group[rows.rows], 0)
+        extents.turn[rows.rows] = groups.touches[number] & 255
         flows.group[pieces.flows] = pieces.target
         flows.position[pieces.flows[rows.piece]] = position + 1
         freed = old[groups.size[old] == 0]
@@ -287,3 +323,14 @@ class Formation:
         groups.tenant[made] = groups.tenant[before]
         extents.group[row] = made
         groups.append(made, row)
+
+    def forget(self, rows: I64) -> None:
+        """Forget extents, each once; groups that have none left go too."""
+        groups, extents = self._groups, self._extents
+        owner = extents.group[rows]
+        numbers, counts = np.unique(owner[owner >= 0], return_counts=True)
+        groups.size[numbers] -= counts.astype(np.int32)
+        extents.remove(rows)
+        empty = numbers[groups.size[numbers] == 0]
+        groups.forget(empty)
+        self._flows.forget_groups(groups.kind == FREE)

@@ -144,6 +144,12 @@ class Groups:
         once[1:] = (rows[1:] != rows[:-1]) | (owner[1:] != owner[:-1])
         return owner[once], rows[once]
 
+    def latest(self, numbers: I64, extents: ExtentMap) -> tuple[I64, I64]:
+        """Return members as `members`, of those only that the group's last touch was about."""
+        owner, rows = self.members(numbers, extents)
+        is_late = extents.turn[rows] == (self.touches[numbers[owner]] & 255)
+        return owner[is_late], rows[is_late]
+
     def compact(self, extents: ExtentMap) -> None:
         """Lay the arena out anew, without what has left."""
         numbers = self.live()

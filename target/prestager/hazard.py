@@ -34,7 +34,7 @@ def _smoothing(times: int) -> F64:
     return np.asarray(np.linalg.matrix_power(kernel, times), np.float64)
 
 
-SMOOTH: Final = _smoothing(2)
+SMOOTH: Final = _smoothing(1)
 
 
 def prior_chances() -> F64:

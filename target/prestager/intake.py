@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.extents import WAITING, I64, ExtentMap, extent_keys
+from prestage.target.prestager.extents import EXTENT_BITS, WAITING, I64, ExtentMap, extent_keys
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Bools
 from prestage.target.prestager.groups import slices
@@ -46,9 +46,11 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one batch says; `accesses` are by flow."""
+    """What one batch says, in order of time."""
 
     accesses: Accesses
+    gone: I64
+    """Rows of extents that were discarded, or whose volume is gone."""
     evictions: Evictions
     fetched: Fetched
 
@@ -63,6 +65,7 @@ class Intake:
 
     def take(self, facts: NDArray[np.void]) -> Seen:
         """Return what `facts` (dtype FACT, in order of time) say about extents."""
+        lost = self._lost(facts)
         facts = facts[_IS_ABOUT_EXTENTS[facts["kind"]]]
         which, keys = self._extents_of(facts)
         kind = facts["kind"][which]
@@ -83,9 +86,24 @@ class Intake:
         age_s = facts["value"][which[gone]] * 1e-9
         return Seen(
             accesses,
+            lost,
             Evictions(rows[gone], end[gone], age_s, unread[gone], time_s[gone]),
             Fetched(rows[done], end[done], time_s[done]),
         )
+
+    def _lost(self, facts: NDArray[np.void]) -> I64:
+        kind = facts["kind"]
+        gone = facts[(kind == FactKind.DISCARD) | (kind == FactKind.UNMAPPED)]
+        if len(gone) == 0:
+            return np.zeros(0, np.int64)
+        found = []
+        for fact in gone:
+            first = int(fact["offset"]) // self._slot_size
+            stop = first + int(fact["length"]) // self._slot_size
+            if fact["kind"] == FactKind.UNMAPPED:
+                first, stop = 0, 1 << EXTENT_BITS
+            found.append(self._extents.in_range(int(fact["volume"]), first, stop))
+        return np.concatenate(found)
 
     def _extents_of(self, facts: NDArray[np.void]) -> tuple[I64, NDArray[np.uint64]]:
         """Return (which fact, key) of all extents that the facts touch, in order."""
@@ -114,9 +132,6 @@ class Intake:
         flow = self._flows.find(
             (seen["tenant"].astype(np.uint64) << np.uint64(32)) | seen["queue"].astype(np.uint64)
         )
-        if len(flow) and (flow != flow[0]).any():
-            order = np.argsort(flow, kind="stable")
-            seen, rows, flow = seen[order], rows[order], flow[order]
         is_write = seen["kind"] == FactKind.WRITE
         is_hit = ~is_write & ((seen["flags"] & FactFlag.HIT) != 0)
         times_s = seen["time_ns"] * 1e-9

@@ -22,9 +22,9 @@ from prestage.target.prestager.hazard import F64
 __all__ = ["Ended", "Gate", "Ledger", "Source", "SourceReport"]
 
 RELIABILITY_BINS: Final = 10
-PRIOR_USED: Final = 2.0
-PRIOR_UNUSED: Final = 2.0
-"""Before anything is known, as predictions: half of them are used, with great doubt."""
+PRIOR_USED: Final = 1.0
+PRIOR_UNUSED: Final = 3.0
+"""Before anything is known, as predictions: a source begins in doubt, and has to show itself."""
 
 
 CALIBRATION_PRIOR: Final = 10.0
@@ -96,6 +96,8 @@ class Ended:
 
 class Ledger:
     """Predictions by slot; the oldest gives way when all are taken."""
+
+    LEARNED = ("serial", "totals", "predictions", "beta", "reliability")
 
     def __init__(self, capacity: int, half_life_s: float, limits: tuple[float, float]) -> None:
         """`limits`: the precision from which a source is open, and from which it is limited."""

@@ -29,8 +29,8 @@ LONGEST_S: Final = 3600.0
 class Candidates:
     """Groups that are worth a fetch; arrays of shape (n,).
 
-    `gains` is the expected gain per extent fetched, `chances` how likely the group is read before
-    its deadline.
+    `gains` is what a frame gains by it over what it gains now, `chances` how likely the group is
+    read before its deadline.
     """
 
     groups: I64
@@ -61,8 +61,8 @@ class Planner:
         self._groups = groups
         self._next = 0
 
-    def by_return(self, now_s: float, view: Outlook, flash_price: float) -> Candidates:
-        """Return groups whose return is due: their advantage is above the flash price."""
+    def by_return(self, now_s: float, view: Outlook, memory_price: float) -> Candidates:
+        """Return groups whose return is due: their fetch index is above the memory price."""
         groups = self._groups
         start = self._next if self._next < groups.high else 0
         stop = min(start + STRIPE, groups.high)
@@ -72,8 +72,8 @@ class Planner:
         number = start + np.flatnonzero(may & (groups.kind[part] != FREE))
         age_s = now_s - groups.touched_s[number]
         where = (groups.value_class[number], age_bins(age_s))
-        gains = view.advantage[where] - flash_price
-        good = gains > 0
+        gains = view.fetch[where] / max(memory_price, 1e-12)
+        good = gains > 1
         number, age_s = number[good], age_s[good]
         where = (where[0][good], where[1][good])
         until_s = np.minimum(view.until_s[where] - age_s, LONGEST_S)
@@ -90,7 +90,7 @@ class Planner:
         sizes = np.cumsum(self._groups.size[candidates.groups[order]])
         order = order[: int(np.searchsorted(sizes, 4 * room)) + 1]
         number = candidates.groups[order]
-        owner, rows = self._groups.members(number, self._extents)
+        owner, rows = self._groups.latest(number, self._extents)
         is_gone = self._extents.resident[rows] == 0
         missing = np.bincount(owner[is_gone], minlength=len(number))
         self._groups.missing[number] = missing > 0

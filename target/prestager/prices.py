@@ -1,16 +1,18 @@
 """What it is worth to hold a group, and to fetch it: a small dynamic programme with two prices.
 
-The benefit of one extent served from DRAM is 1. `memory_price` (per extent and second of DRAM) and
-`flash_price` (per extent read) are in that unit. Over the age bins of a class, with the chance p of
-a return within the bin, the expected time e in it and q = 1 - p:
+The benefit of one extent served from DRAM is 1. The memory price (per extent and second of DRAM) and
+the flash price (per extent read) are in that unit. Over the age bins of a class, with the chance p
+of a return within the bin, the expected time e in it and q = 1 - p:
 
     resident      V_R = max(p - memory_price e + q V_R', q V_N')
     not resident  V_N = max(q V_N', V_R - flash_price)
     advantage     U   = (p - memory_price e + q V_R') - q V_N'
 
-Keep while U > 0, fetch when U > flash_price, between them do nothing. After Belady's rule turned to
-chances: the keep index of a class at an age is the memory price at which it is worth nothing more
-to hold it on, the largest of (chance of a return) / (expected time held) over all ends.
+Keep while U > 0, fetch when U > flash_price, between them do nothing. Turned round, that gives what
+needs no memory price, an index in the sense of P. Whittle ("Restless bandits: activity allocation in
+a changing world", Journal of Applied Probability 25A, 1988): the keep index is the highest memory
+price at which U > 0, the fetch index the highest at which U > flash_price. What has the lowest keep
+index goes first; what is not there is fetched when its fetch index is above that.
 """
 
 from __future__ import annotations
@@ -19,78 +21,68 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["Outlook", "Prices", "advantage", "keep_index", "outlook"]
+__all__ = ["Outlook", "Prices", "advantage", "outlook"]
 
 VICTIM_SHARE: Final = 0.002
 """Of the memory price that one victim makes."""
+PRICES: Final = 1e-6 * 1.18 ** np.arange(84)
+"""Memory prices that are tried: 1e-6 to 0.9 a second."""
 
 
-def _times(chances: F64) -> F64:
-    """Return the expected time in each bin, when it is entered: returns come uniformly in it."""
-    return (1 - chances / 2) * WIDTHS_S
-
-
-def advantage(chances: F64, memory_price: float, flash_price: float) -> F64:
-    """Return U by class and age bin; `chances` and the result have shape (classes, AGE_BINS)."""
-    pay = chances - memory_price * _times(chances)
-    stays = 1 - chances
-    held = np.zeros(len(chances))
-    gone = np.zeros(len(chances))
-    result = np.empty_like(chances)
+def advantage(chances: F64, memory_prices: F64, flash_price: float) -> F64:
+    """Return U, shape (prices, classes, AGE_BINS); `chances` has shape (classes, AGE_BINS)."""
+    times_s = (1 - chances / 2) * WIDTHS_S  # a return comes uniformly within the bin
+    shape = (len(memory_prices), len(chances))
+    held, gone = np.zeros(shape), np.zeros(shape)
+    result = np.empty((AGE_BINS, *shape))
     for age in range(AGE_BINS - 1, -1, -1):
-        stay = stays[:, age]
-        drop = stay * gone
-        keep = pay[:, age] + stay * held
-        result[:, age] = keep - drop
+        stays = 1 - chances[:, age]
+        drop = stays * gone
+        keep = chances[:, age] - memory_prices[:, None] * times_s[:, age] + stays * held
+        np.subtract(keep, drop, out=result[age])
         held = np.maximum(keep, drop)
         gone = np.maximum(drop, held - flash_price)
-    return result
+    return np.moveaxis(result, 0, 2)
 
 
-def keep_index(chances: F64) -> F64:
-    """Return the keep index by class and age bin, per second; shapes (classes, AGE_BINS)."""
-    survives = np.cumprod(1 - chances, axis=1)
-    enters = np.concatenate((np.ones((len(chances), 1)), survives[:, :-1]), axis=1)
-    hit, held = enters * chances, enters * _times(chances)
-    result = np.empty_like(chances)
-    for age in range(AGE_BINS):
-        gain = np.cumsum(hit[:, age:], axis=1)
-        cost = np.cumsum(held[:, age:], axis=1)
-        result[:, age] = (gain / np.maximum(cost, 1e-300)).max(axis=1)
-    return result
+def _highest(is_worth: NDArray[np.bool_]) -> F64:
+    """Return the highest price that is worth it, 0 for none; `is_worth` by price first."""
+    count = len(PRICES) - np.argmax(is_worth[::-1], axis=0)
+    return np.where(is_worth.any(axis=0), PRICES[count - 1], 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What follows from the advantage, by class and age bin: shapes (classes, AGE_BINS).
+    """What a class is worth at an age; all of shape (classes, AGE_BINS).
 
-    `until_s` is the age up to which it is worth to hold on, `chance` that of a return by then.
+    `keep` and `fetch` are the indices, per second. `until_s` is the age up to which it is worth
+    holding on at the memory price, `chance` that of a return by then.
     """
 
-    advantage: F64
+    keep: F64
+    fetch: F64
     until_s: F64
     chance: F64
 
 
 def outlook(chances: F64, memory_price: float, flash_price: float) -> Outlook:
-    """Return the advantage and how it goes on."""
-    gain = advantage(chances, memory_price, flash_price)
+    """Return what classes with these chances are worth."""
+    gain = advantage(chances, PRICES, flash_price)
+    keep, fetch = _highest(gain > 0), _highest(gain > flash_price)
     last = np.full(len(chances), AGE_BINS)
     ends = np.empty(chances.shape, np.int64)
     for age in range(AGE_BINS - 1, -1, -1):
-        last = np.where(gain[:, age] <= 0, age, last)
+        last = np.where(keep[:, age] <= memory_price, age, last)
         ends[:, age] = last
-    passed = np.concatenate((np.zeros((len(chances), 1)), np.cumsum(_log1p(chances), axis=1)), 1)
+    steps = np.cumsum(np.log1p(-np.minimum(chances, 1 - 1e-9)), axis=1)
+    passed = np.concatenate((np.zeros((len(chances), 1)), steps), axis=1)
     risk = np.take_along_axis(passed, ends, axis=1) - passed[:, :-1]
-    return Outlook(gain, EDGES_S[ends], -np.expm1(risk))
-
-
-def _log1p(chances: F64) -> F64:
-    return np.asarray(np.log1p(-np.minimum(chances, 1 - 1e-9)), np.float64)
+    return Outlook(keep, fetch, EDGES_S[ends], -np.expm1(risk))
 
 
 class Prices:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S, age_bins
+from prestage.target.prestager.classes import GAPS, SCORES
 from prestage.target.prestager.extents import I64
 from prestage.target.prestager.groups import SHARED, Groups
 from prestage.target.prestager.hazard import F64, SMOOTH, prior_chances
@@ -27,6 +28,10 @@ RATE: Final = 0.5
 DOUBT: Final = 10.0
 """Expected returns of a bucket before its weight moves at half the rate."""
 MOST: Final = 6.0
+LEAST_CUT: Final = 48
+"""Groups that say something of how scores or gaps are spread."""
+CUT_SHARE: Final = 0.2
+"""Of the way to where a cut should be that it moves at a time."""
 STRATA: Final = 2
 """Groups, and shared extents: each with a baseline of its own."""
 BASELINE_DOUBT: Final = 3.0
@@ -68,6 +73,8 @@ def features(groups: Groups, numbers: I64) -> I64:
 class ReturnScore:
     """Weights and baselines. Counts fade with a half-life."""
 
+    LEARNED = ("weights", "expected", "returned", "exposed_s", "cuts", "gap_cuts_s")
+
     def __init__(self, half_life_s: float) -> None:
         self._half_life_s = half_life_s
         self.weights = np.zeros(FEATURES * BUCKETS)
@@ -76,7 +83,10 @@ class ReturnScore:
         self.exposed_s = np.zeros((STRATA, AGE_BINS))
         self.rates = np.zeros((STRATA, AGE_BINS))
         """The baseline: returns a second, by age bin."""
-        self.cuts = np.linspace(-1, 1, 8)
+        self.cuts = np.linspace(-1, 1, SCORES - 1)
+        """Between classes by score."""
+        self.gap_cuts_s = np.array([1e-9, 30.0, 100.0])
+        """Between classes by the last gap; below the first there was none."""
         self.update_rates()
 
     def scores(self, groups: Groups, numbers: I64) -> NDArray[np.float32]:
@@ -144,11 +154,19 @@ class ReturnScore:
         steps = np.cumsum(self.rates * WIDTHS_S, axis=1)
         self._sums = np.concatenate((np.zeros((STRATA, 1)), steps), axis=1)
 
-    def update_cuts(self, scores: NDArray[Any]) -> None:
-        """Divide scores into classes anew: as many of `scores` in each."""
-        if len(scores) >= 64:
-            share = np.arange(1, len(self.cuts) + 1) / (len(self.cuts) + 1)
-            self.cuts += 0.2 * (np.quantile(scores, share) - self.cuts)
+    def update_cuts(self, scores: NDArray[Any], gaps_s: NDArray[Any]) -> None:
+        """Divide scores and gaps into classes anew: as many of these in each."""
+        if len(scores) >= LEAST_CUT:
+            share = np.arange(1, SCORES) / SCORES
+            self.cuts += CUT_SHARE * (np.quantile(scores, share) - self.cuts)
+        gaps_s = gaps_s[gaps_s > 0]
+        if len(gaps_s) >= LEAST_CUT:
+            share = np.arange(1, GAPS - 1) / (GAPS - 1)
+            self.gap_cuts_s[1:] += CUT_SHARE * (np.quantile(gaps_s, share) - self.gap_cuts_s[1:])
+
+    def buckets(self, scores: NDArray[Any], gaps_s: NDArray[Any]) -> tuple[I64, I64]:
+        """Return the buckets of score and gap that make a class."""
+        return np.searchsorted(self.cuts, scores), np.searchsorted(self.gap_cuts_s, gaps_s, "right")
 
     def chances(self, scores: F64, stratum: I64) -> F64:
         """Return the chance of a return in each age bin, of groups of these scores."""

@@ -30,7 +30,7 @@ WAIT_S: Final = 1.0
 """The longest time that they wait for others."""
 MARGIN: Final = 0.004
 """Hits per read by which another policy must be better to come into force."""
-LEAST_READS: Final = 400.0
+LEAST_READS: Final = 100.0
 """Sampled reads, fading, before any policy but the first comes into force."""
 MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
 

@@ -30,7 +30,7 @@ class SpeculationConfig:
     `ahead_share` of the tier may be filled with what was fetched ahead and not read.
     """
 
-    predictions: int = 1 << 16
+    predictions: int = 1 << 14
     half_life_s: float = 1800.0
     limits: tuple[float, float] = (0.25, 0.15)
     probe_share: float = 0.05
@@ -39,11 +39,12 @@ class SpeculationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """Extents to fetch, the group that each is fetched for, and how long it is to be held."""
+    """Extents to fetch, the group that each is fetched for, how long to hold it, and the gain."""
 
     rows: I64
     groups: I64
     holds_s: F64
+    gains: F64
 
 
 class Speculation:
@@ -83,7 +84,7 @@ class Speculation:
             self.ahead -= int(np.sum((marks & AHEAD) != 0))
             extents.marks[rows] = 0
             self._see_hits(touches, marks, marked[(marks[marked] & PREDICTED) != 0])
-        numbers = np.unique(touches.before[touches.is_return])
+        numbers = np.union1d(touches.returned, touches.freed)
         slots = groups.prediction[numbers].astype(np.int64)
         numbers, slots = numbers[slots >= 0], slots[slots >= 0]
         if len(slots):
@@ -157,24 +158,26 @@ class Speculation:
         groups.asked_s[candidates.groups] = waits
         room = min(room, int(self._config.ahead_share * self._frame_count) - self.ahead)
         if room <= 0 or not may.any():
-            return Fetches(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+            none = np.zeros(0, np.int64)
+            return Fetches(none, none, np.zeros(0), np.zeros(0))
         chosen = candidates.where(may)
         plan = self.planner.plan(chosen, room)
         self._extents.marks[plan.rows] |= np.uint8(WAITING)
         holds_s = chosen.deadlines_s[plan.candidate] - now_s
-        return Fetches(plan.rows, chosen.groups[plan.candidate], holds_s)
+        gains = chosen.gains[plan.candidate]
+        return Fetches(plan.rows, chosen.groups[plan.candidate], holds_s, gains)
 
     def _calibrate(self, source: Source, candidates: Candidates) -> Candidates:
         """Return the candidates that are worth it still by what came of others like them."""
         likely = self.ledger.calibrated(source, candidates.chances)
-        gains = candidates.gains + likely - candidates.chances
-        return replace(candidates, gains=gains).where(gains > 0)
+        gains = candidates.gains * likely / np.maximum(candidates.chances, 1e-9)
+        return replace(candidates, gains=gains).where(gains > 1)
 
     def _predict(self, source: Source, new: Candidates) -> None:
         """Write down predictions about groups of which something is missing, and mark it."""
         if len(new.groups) == 0:
             return
-        owner, rows = self._groups.members(new.groups, self._extents)
+        owner, rows = self._groups.latest(new.groups, self._extents)
         gone = self._extents.resident[rows] == 0
         owner, rows = owner[gone], rows[gone]
         sizes = np.bincount(owner, minlength=len(new.groups))

@@ -1,0 +1,88 @@
+"""Accesses that wait until their burst is over: only then it shows which group it goes on with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from prestage.target.prestager.flows import Flows
+from prestage.target.prestager.formation import Accesses
+
+__all__ = ["Bursts"]
+
+LONGEST_S: Final = 4.0
+"""A burst that goes on for longer is taken in parts."""
+MOST: Final = 4096
+"""Accesses that wait at most; beyond, all are taken as they are."""
+
+
+class Bursts:
+    """Collects accesses of all flows; gives back those of bursts that are over."""
+
+    def __init__(self, flows: Flows) -> None:
+        self._flows = flows
+        self._waiting: list[Accesses] = []
+        self._count = 0
+
+    def add(self, accesses: Accesses) -> None:
+        """Take accesses, later than all before."""
+        if len(accesses.rows):
+            self._waiting.append(accesses)
+            self._count += len(accesses.rows)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many wait that they are to be taken now."""
+        return self._count >= MOST
+
+    def take(self, now_s: float) -> Accesses | None:
+        """Return what is over by now, by flow and in order of time; None when nothing is."""
+        if not self._waiting:
+            return None
+        every = _joined(self._waiting)
+        order = np.argsort(every.flows, kind="stable")
+        flow, time_s = every.flows[order], every.times_s[order]
+        first = np.flatnonzero(np.append(True, flow[1:] != flow[:-1]))
+        last = np.append(first[1:], len(flow)) - 1
+        number = flow[first]
+        is_over = time_s[last] + self._flows.gap_s[number] < now_s
+        is_over |= time_s[first] + LONGEST_S < now_s
+        if self.is_full:
+            is_over[:] = True
+        if not is_over.any():
+            self._waiting = [every]
+            return None
+        taken = np.repeat(is_over, last - first + 1)
+        left = np.sort(order[~taken])
+        self._waiting = [every.where(left)] if len(left) else []
+        self._count = len(left)
+        return every.where(order[taken])
+
+    def take_all(self) -> Accesses | None:
+        """Return all that waits, by flow and in order of time; None when nothing does."""
+        if not self._waiting:
+            return None
+        every = _joined(self._waiting)
+        self._waiting, self._count = [], 0
+        return every.where(np.argsort(every.flows, kind="stable"))
+
+    def open(self) -> Accesses | None:
+        """Return what waits, in order of time; None when nothing does."""
+        if not self._waiting:
+            return None
+        self._waiting = [_joined(self._waiting)]
+        return self._waiting[0]
+
+
+def _joined(parts: list[Accesses]) -> Accesses:
+    if len(parts) == 1:
+        return parts[0]
+    return Accesses(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.flows for part in parts]),
+        np.concatenate([part.times_s for part in parts]),
+        np.concatenate([part.is_write for part in parts]),
+        np.concatenate([part.is_hit for part in parts]),
+        np.concatenate([part.tenants for part in parts]),
+    )
