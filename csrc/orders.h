@@ -40,7 +40,7 @@ enum ps_order_kind {
 
 /* How a fetch ended: PS_FACT_FETCHED comes once for each that was not refused, when nothing of it
  * is under way any more (after a reset, or when the volume goes: at once). Its value says how many
- * bytes were read from the medium for it. */
+ * bytes were read from the medium for it, which is done in whole units of the tier. */
 enum ps_order_end {
   PS_ORDER_LANDED = 0,    /* all of it was read from the medium, or some of it was and the rest was
                              warm */
@@ -58,7 +58,8 @@ struct ps_order {
   uint64_t age_ns;     /* CLASSIFY */
   uint64_t expires_ns; /* FETCH: not started later than this, on the clock of the facts */
   float value;         /* FETCH: expected benefit per byte, in the unit of the value tables; 0 or
-                          more */
+                          more. That unit is the model's own choice; hints speculate on what hosts
+                          say they read next as worth 1, a read per second */
   uint32_t aux;
   uint16_t volume;
   uint16_t tenant;

@@ -291,10 +291,11 @@ class Tier:
 
     def set_values(self, values: Mapping[int, Callable[[int], float]]) -> None:
         """Set the values of classes by bin; those of all others fall with age, from 63 to 0."""
+        bins = range(lib.PS_TIER_AGE_BINS)
         table = [
-            values.get(value_class, lambda bin_: 63.0 - bin_)(bin_)
+            values[value_class](bin_) if value_class in values else 63.0 - bin_
             for value_class in range(lib.PS_TIER_CLASSES)
-            for bin_ in range(lib.PS_TIER_AGE_BINS)
+            for bin_ in bins
         ]
         lib.ps_tier_set_values(self.tier, ffi.new("float[]", table))
         self.check()

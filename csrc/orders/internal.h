@@ -3,6 +3,7 @@
 #define PRESTAGE_ORDERS_INTERNAL_H
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "../orders.h"
@@ -95,6 +96,12 @@ static inline struct fetch *orders_fetch(const struct ps_orders *orders, uint32_
 
 static inline uint64_t orders_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* How many orders wait; more than there is room for when the model has written nonsense. */
+static inline uint64_t orders_waiting(const struct ps_orders *orders) {
+  uint64_t head = __atomic_load_n(&orders->header->head, __ATOMIC_ACQUIRE);
+  return head - atomic_load_explicit(&orders->tail, memory_order_relaxed);
+}
+
 /* The bytes from `offset` to the end of their extent, or to `end`. */
 static inline uint32_t orders_span(const struct ps_orders *orders, uint64_t offset, uint64_t end) {
   uint64_t slot = orders->config.slot_size;
@@ -116,8 +123,6 @@ bool orders_memory_init(struct ps_orders *orders);
 /* The parts of the header that are the target's, whatever stands there. */
 void orders_tell_header(struct ps_orders *orders);
 void orders_memory_free(struct ps_orders *orders);
-/* How many orders wait; more than there is room for when the model has written nonsense. */
-uint64_t orders_waiting(const struct ps_orders *orders);
 /* The oldest order that waits, as it stands now. */
 void orders_copy(const struct ps_orders *orders, struct ps_order *order);
 /* One of the two tables, into orders->values. */

@@ -1,6 +1,4 @@
 /* Orders, one by one. */
-#include <stdatomic.h>
-
 #include "internal.h"
 
 bool ps_orders_waiting(const struct ps_orders *orders) {

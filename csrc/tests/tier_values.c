@@ -55,7 +55,7 @@ static uint32_t bin_of(uint64_t age_ns) {
 static float worth(uint32_t value_class, uint64_t age_ns) {
   uint32_t bin = value_class == 1 ? 63 : bin_of(age_ns);
   float value = values[value_class * 64 + bin];
-  return value == value ? value : 0;
+  return __builtin_isnan(value) ? 0 : value;
 }
 
 static float random_value(uint32_t kind, uint32_t value_class, uint32_t bin) {

@@ -232,6 +232,11 @@ static void renew_runs(struct ps_tier *tier, uint32_t value_class) {
   }
 }
 
+/* The run after this one, of the same class or the next. */
+static uint32_t next_run(const struct order *order, uint32_t run) {
+  return run / AGE_BINS * AGE_BINS + order->runs[run].last_bin + 1;
+}
+
 void tier_order_renew(struct ps_tier *tier) {
   struct order *order = tier->order;
   memset(order->ready, 0, sizeof(order->ready));
@@ -239,5 +244,5 @@ void tier_order_renew(struct ps_tier *tier) {
   for (uint32_t i = 0; i < CELLS; i++) order->runs[i].is_shown = false;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) renew_runs(tier, i);
   for (uint32_t i = 0; i < CELLS; i++) order->ranks[order->cells[i]] = (uint16_t)i;
-  for (uint32_t i = 0; i < CELLS; i = tier_next_run(order, i)) show(tier, i);
+  for (uint32_t i = 0; i < CELLS; i = next_run(order, i)) show(tier, i);
 }

@@ -73,16 +73,9 @@ float tier_value(const struct ps_tier *tier, const struct extent *extent);
 void tier_values_init(struct ps_tier *tier);
 
 /* ---- check_order.c ---- */
-/* How many extents are in the run; UINT32_MAX when its list is broken. */
-uint32_t tier_run_length(const struct ps_tier *tier, uint32_t run);
+/* How many extents there are in it. */
+uint32_t tier_order_length(const struct ps_tier *tier);
 /* 14x. */
 int tier_check_order(const struct ps_tier *tier);
-
-/* ---- inline ---- */
-
-/* The run after this one, of the same class or the next. */
-static inline uint32_t tier_next_run(const struct order *order, uint32_t run) {
-  return run / AGE_BINS * AGE_BINS + order->runs[run].last_bin + 1;
-}
 
 #endif

@@ -86,7 +86,7 @@ void ps_tier_set_values(struct ps_tier *tier, const float *values) {
   tier_order_age(tier); /* so that runs that join are in order */
   for (uint32_t i = 0; i < CELLS; i++) {
     /* Zero has a sign, too. */
-    tier->order->values[i] = values[i] != values[i] || values[i] == 0 ? 0 : values[i];
+    tier->order->values[i] = __builtin_isnan(values[i]) || values[i] == 0 ? 0 : values[i];
   }
   use_values(tier);
 }

@@ -83,8 +83,8 @@ ORDER_FIELDS: Final = (
     ("value_class", "u1", 53),
     ("reserved", "V10", 54),
 )
-"""Name, type and offset in bytes: struct ps_order. All of its bytes have a name: what numpy
-concatenates would lose the others."""
+"""Name, type and offset in bytes: struct ps_order. All its bytes are named: numpy would leave out
+the others where it joins arrays."""
 
 
 def _dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:

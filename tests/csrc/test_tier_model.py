@@ -25,7 +25,7 @@ def build(folder: Path, *flags: str, compiler: str = "", root: Path = ROOT) -> P
     folders = (("tests", "tier_*.c"), ("tier", "*.c"), ("ring", "*.c"))
     sources = [path for name, pattern in folders for path in (root / "csrc" / name).glob(pattern)]
     command = [compiler or os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-g", "-O2"]
-    command += ["-iquote", root / "csrc"]
+    command += ["-iquote", str(root / "csrc")]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, *warnings, *flags, *sorted(sources), "-o", program], check=True)
     return program

@@ -43,11 +43,12 @@ FRAMES = 32
 ORDERS_A_READ = AHEAD + 1
 """Of the follower, which also says that what was read is worth nothing any more."""
 CHAIN_SLOTS = 3 * FRAMES
-"""So many are read one after the other again and again: what was used last is never read next."""
+"""So many are read one after the other, in turns: what was used last is never read next."""
 VOLUME_SLOTS = 128
 WITHIN_S = 60.0
 MEDIUM = {
-    "seed": 7, "read_us": 200, "read_p99_us": 400, "write_us": 200, "bandwidth": "1G", "channels": 8,
+    "seed": 7, "read_us": 200, "read_p99_us": 400, "write_us": 200, "bandwidth": "1G",
+    "channels": 8,
 }  # fmt: skip
 
 
@@ -102,6 +103,22 @@ class Host:
         """Read many, and wait until the prestager knows what follows each."""
         self.read_all(order)
         self.until(lambda now: now["learned"].get("known", 0) >= len(order) - 1)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the prestager has heard of everything, and nothing comes of it any more."""
+        before = self.prestager()
+
+        def has_settled(now: dict[str, Any]) -> bool:
+            nonlocal before
+            if now["process"].get("wake_ups") == before["process"].get("wake_ups"):
+                return False  # It has said nothing since.
+            is_quiet = now["orders"]["pending"] == 0 and now["process"]["facts_waiting"] == 0
+            is_same = now["process"]["facts"] == before["process"].get("facts")
+            before = now
+            return is_quiet and is_same
+
+        self.until(has_settled)
 
     def read_in_a_rhythm(self, order: Sequence[int]) -> int:
         """Read each once what was ordered because of the one before has ended; returns the hits.

@@ -94,9 +94,9 @@ class MachineConfig:
     tenant_count: int = 1
     ring_facts: int = 1 << 16
     """Facts that the ring holds, a power of two; 0: there is no ring."""
-    orders: int = 1 << 16
+    orders: int = 1 << 14
     """Orders that wait, a power of two; 0: none are taken."""
-    fetches: int = 1 << 15
+    fetches: int = 1 << 14
     """Fetches that are pending at most."""
 
 

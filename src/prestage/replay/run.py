@@ -30,10 +30,15 @@ START_NS: Final = 1_000_000_000
 """When the first access comes: before, there is time for the first orders."""
 REST_NS: Final = 250_000_000
 """Facts that nobody is woken for are taken at least so often, as live."""
+THINK_NS: Final = 100_000
+"""Who wants to be asked again at once is asked after this: a thought takes time, live."""
 DRAIN_NS: Final = 60_000_000_000
 """How long after the last access everything must have ended."""
 RING_FACTS: Final = 1 << 18
-ORDERS: Final = 1 << 16
+ORDERS: Final = 1 << 14
+"""That wait at most, as live."""
+STEP_NS: Final = 10_000_000_000
+"""How far a target without a prestager runs in one call."""
 PROGRESS_STEPS: Final = 200
 HINT_QUEUE: Final = QUEUES
 """Hints come by a connection of their own."""
@@ -147,18 +152,18 @@ class Driver:
         self._writer = OrdersWriter(machine.orders_fd)
         self._next_ns = 0
         self._waits = RingWaits.ALL
-        self.decisions = 0
+        self._now_ns = machine.stats().now_ns
 
-    def run(self, until_ns: int) -> None:
-        """Run as far as `until_ns`."""
-        now_ns = self._machine.stats().now_ns
-        while now_ns < until_ns:
-            self._reader.wait_for(self._waits)
-            stop_ns = min(until_ns, now_ns + REST_NS, max(self._next_ns, now_ns + 1))
-            now_ns = self._machine.run(stop_ns)
-            self._turn(now_ns)
+    def turn(self, until_ns: int) -> int:
+        """Run until the prestager is to hear of something, or until then; return the time."""
+        self._reader.wait_for(self._waits)
+        now_ns = self._now_ns
+        stop_ns = min(until_ns, now_ns + REST_NS, max(self._next_ns, now_ns + THINK_NS))
+        self._now_ns = self._machine.run(stop_ns)
+        self._hear(self._now_ns)
+        return self._now_ns
 
-    def _turn(self, now_ns: int) -> None:
+    def _hear(self, now_ns: int) -> None:
         parts = self._reader.take()
         facts = np.concatenate(parts) if parts else np.empty(0, FACT)
         self._reader.release()
@@ -172,7 +177,6 @@ class Driver:
             self._writer.publish(decision.values)
         self._writer.put(decision.orders)
         self._next_ns, self._waits = decision.next_ns, decision.waits
-        self.decisions += 1
 
     def close(self) -> None:
         """Forget the memory."""
@@ -180,20 +184,17 @@ class Driver:
         self._writer.close()
 
 
-def _run_all(machine: Machine, prestager: PrestagerLike | None, progress: Progress | None) -> None:
-    """Run all events and what they lead to; tell of progress in even steps of time."""
+def run_all(machine: Machine, prestager: PrestagerLike | None, progress: Progress | None) -> None:
+    """Run all events and what they lead to. Whether progress is told of changes nothing."""
     driver = Driver(machine, prestager) if prestager is not None else None
-    run = machine.run if driver is None else driver.run
     last_ns = int(machine.events["time_ns"][-1]) if len(machine.events) else START_NS
-    steps = PROGRESS_STEPS if progress is not None else 1
-    for step in range(1, steps + 1):
-        run(last_ns * step // steps)
-        if progress is not None:
-            progress(step / steps)
-    end_ns = last_ns
-    while not machine.is_done and end_ns < last_ns + DRAIN_NS:
-        end_ns += REST_NS
-        run(end_ns)
+    now_ns, told, end_ns = 0, 0, last_ns + DRAIN_NS
+    while now_ns < last_ns or (now_ns < end_ns and not machine.is_done):
+        now_ns = machine.run(now_ns + STEP_NS) if driver is None else driver.turn(end_ns)
+        share = min(now_ns, last_ns) * PROGRESS_STEPS // last_ns
+        if progress is not None and share > told:
+            told = share
+            progress(share / PROGRESS_STEPS)
     if driver is not None:
         driver.close()
 
@@ -220,7 +221,7 @@ def replay(
     script = make_script(workload, layout, batches)
     config = machine_config(workload, regime, layout, seed=seed, with_model=policy is not None)
     with Machine(config, script.events, script.data) as machine:
-        _run_all(machine, policy, progress)
+        run_all(machine, policy, progress)
         run = Run(
             results=machine.results[script.place],
             arrived_ns=script.events["time_ns"][script.place],
