@@ -10,7 +10,6 @@ import pytest
 
 from prestage.replay.compare import Comparison, Row, check_policies, with_gaps
 from prestage.replay.generators import Sessions, sessions
-from prestage.replay.hint_batches import to_batches
 from prestage.replay.hint_plans import HintPlan, announce
 from prestage.replay.report import Trial, heading, judge, table
 from prestage.replay.result import Regime
@@ -38,7 +37,7 @@ def comparison() -> Comparison:
     print(f"seed {seed}")
     workload = sessions(seed, Sessions(requests=300, chain=10))
     hints = announce(workload, layout_of(workload, REGIME), HintPlan(lead_s=5, seed=seed))
-    return Comparison(workload, REGIME, seed, to_batches(hints), nobody, a_third)
+    return Comparison(workload, REGIME, seed, hints, nobody, a_third)
 
 
 @pytest.fixture(scope="module")

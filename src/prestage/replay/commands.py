@@ -10,13 +10,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from prestage.replay.classical import read_hit_ratios
-from prestage.replay.compare import BOUND, LRU, POLICIES, Comparison, Row, check_policies, with_gaps
+from prestage.replay.compare import (
+    BOUND,
+    LRU,
+    MACHINE,
+    POLICIES,
+    Comparison,
+    Row,
+    check_policies,
+    with_gaps,
+)
 from prestage.replay.filters import behind_host_cache
-from prestage.replay.flags import parse_hints, parse_multiple, parse_share
+from prestage.replay.flags import parse_hints, parse_multiple, parse_share, parse_slot
 from prestage.replay.generators import GENERATORS, generate
-from prestage.replay.hint_batches import to_batches
-from prestage.replay.hint_plans import HintPlan, announce, sign
-from prestage.replay.live_run import run_live, write_config
+from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
+from prestage.replay.live_run import LIVE, OWN, Wire, of_live, write_config
 from prestage.replay.progress import Meter
 from prestage.replay.report import Trial, heading, judge, table
 from prestage.replay.result import Regime
@@ -62,7 +70,10 @@ def add(subparsers: Any) -> None:
         help="what hosts say ahead, e.g. lead=2s,share=50%%,false=1; for policies with hints",
     )
     parser.add_argument(
-        "--live", metavar="ADDR:PORT", help="replay against this target too, with bytes checked"
+        "--live",
+        metavar="ADDR:PORT",
+        help="replay against this target too, with bytes checked; own: against targets started "
+        "for it, each policy that a target can have",
     )
     parser.add_argument(
         "--speed", default="1x", help="of a replay over the wire, times as fast as the trace (1x)"
@@ -73,6 +84,9 @@ def add(subparsers: Any) -> None:
         type=Path,
         metavar="FILE",
         help="write the configuration of a target with this tier and flash, and end",
+    )
+    parser.add_argument(
+        "--slot", default="64K", metavar="SIZE", help="bytes of a block, 16K to 2M (64K)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw pictures (SVG) there")
@@ -87,15 +101,17 @@ def run(args: argparse.Namespace) -> int:
         tier=parse_share(args.tier, "--tier"),
         flash=parse_multiple(args.flash, "--flash"),
         filter=parse_share(args.filter, "--filter"),
+        slot_size=parse_slot(args.slot, "--slot"),
     )
     plan = parse_hints(args.hints, "--hints") if args.hints else None
     seeds = list(dict.fromkeys(args.seed or [1]))
     if args.write_config:
         seen = behind_host_cache(open_workload(args.trace, seeds[0]), regime.filter)
         speed = parse_multiple(args.speed, "--speed")
-        out(write_config(args.write_config, seen, regime, seeds[0], speed))
+        has_prestager = "prestage" in policies or "prestage+hints" in policies
+        out(write_config(args.write_config, seen, regime, seeds[0], speed, prestager=has_prestager))
         return 0
-    runs = len(policies) + bool(args.live)
+    runs = len(policies) + len(_live_policies(args.live, policies))
     with Meter(len(seeds) * runs, sys.stderr) as meter:
         trials = [trial(args, seed, regime, plan, policies, meter) for seed in seeds]
     if args.plot:
@@ -127,31 +143,49 @@ def trial(
     """Return what the policies make of a trace under one seed. Raises Invalid."""
     seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
     _check_room(seen, regime)
-    rows = run_policies(seen, seed, regime, plan, policies, meter)
-    if args.live:
-        speed = parse_multiple(args.speed, "--speed")
-        rows.append(run_live(args, seen, regime, speed, meter.begin(f"live, seed {seed}")))
+    hints = plan_hints(seen, regime, plan, seed)
+    rows = run_policies(seen, seed, regime, hints, policies, meter)
+    wire = Wire(seen, regime, parse_multiple(args.speed, "--speed"), seed, hints)
+    for policy in _live_policies(args.live, policies):
+        progress = meter.begin(f"{policy}, seed {seed}")
+        if args.live == OWN:
+            found = wire.run_own(policy.removeprefix(f"{LIVE} "), progress)
+        else:
+            found = wire.run_at(args.live, args.control_socket, progress)
+        rows.append(of_live(policy, found))
         meter.end()
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
     return Trial(seen, regime, seed, model, judged)
 
 
-def run_policies(
-    seen: Workload,
-    seed: int,
-    regime: Regime,
-    plan: HintPlan | None,
-    policies: Sequence[str],
-    meter: Meter | None = None,
-) -> list[Row]:
-    """Return what policies make of what a target sees, with their shares of the gap."""
+def _live_policies(live: str | None, policies: Sequence[str]) -> list[str]:
+    """Return the names of what goes over the wire."""
+    if live is None:
+        return []
+    return [f"{LIVE} {each}" for each in policies if each in MACHINE] if live == OWN else [LIVE]
+
+
+def plan_hints(seen: Workload, regime: Regime, plan: HintPlan | None, seed: int) -> list[Hint]:
+    """Return what hosts say where they say something, in order of time."""
     layout = layout_of(seen, regime)
     hints = sign(seen, layout)
     if plan is not None:
         hints += announce(seen, layout, replace(plan, seed=seed))
         hints.sort(key=lambda each: each.time_s)
-    comparison = Comparison(seen, regime, seed, to_batches(hints), _prestager, _classical)
+    return hints
+
+
+def run_policies(
+    seen: Workload,
+    seed: int,
+    regime: Regime,
+    hints: Sequence[Hint],
+    policies: Sequence[str],
+    meter: Meter | None = None,
+) -> list[Row]:
+    """Return what policies make of what a target sees, with their shares of the gap."""
+    comparison = Comparison(seen, regime, seed, hints, _prestager, _classical)
     rows = []
     for policy in policies:
         progress = None if meter is None else meter.begin(f"{policy}, seed {seed}")

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from prestage.replay.bounds import belady, oracle
 from prestage.replay.fluid import FluidResult, run_policy
+from prestage.replay.hint_plans import Hint
 from prestage.replay.policies import MultiQueue, NoTier
 from prestage.replay.result import Regime, Result, spread
-from prestage.replay.run import HintBatch, Progress, replay
+from prestage.replay.run import Progress, replay
 from prestage.replay.workload import Workload
 from prestage.target.errors import Invalid
 from prestage.target.prestager.process import PrestagerLike
@@ -62,6 +63,8 @@ class Row:
     time_to_data_s: dict[str, float] | None = None
     wait_s: NDArray[np.float64] | None = None
     """[requests]: time to data; nan without reads."""
+    behind_s: dict[str, float] | None = None
+    """Over the wire: how much later than at their times requests were sent."""
     report: Any = None
     """What the prestager said of itself."""
 
@@ -151,7 +154,7 @@ class Comparison:
     workload: Workload
     regime: Regime
     seed: int
-    hints: Sequence[HintBatch]
+    hints: Sequence[Hint]
     make_prestager: MakePrestager
     classical: Callable[[str, Workload, int], float]
     """The read hit ratio of a policy, by the tool's name for it, with so many blocks of tier."""

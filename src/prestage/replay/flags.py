@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 from prestage.replay.hint_plans import HintPlan
 from prestage.target.errors import InvalidFlag
-from prestage.target.sizes import parse_duration_s, quote
+from prestage.target.sizes import parse_duration_s, parse_size, quote
+
+LEAST_SLOT: Final = 16 << 10
+MOST_SLOT: Final = 2 << 20
 
 
 def _number(text: str, suffix: str, where: str, expected: str) -> float:
@@ -37,6 +41,17 @@ def parse_multiple(text: str, where: str) -> float:
     if value == 0:
         raise InvalidFlag(f"found {quote(text)}", where, expected)
     return value
+
+
+def parse_slot(text: str, where: str) -> int:
+    """Return the bytes of a tier slot, written as 64K. Raises InvalidFlag."""
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise InvalidFlag(str(error), where) from None
+    if size & (size - 1) or not LEAST_SLOT <= size <= MOST_SLOT:
+        raise InvalidFlag(f"found {quote(text)}", where, "a power of two, 16K to 2M")
+    return size
 
 
 def parse_hints(text: str, where: str) -> HintPlan:

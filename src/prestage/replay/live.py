@@ -1,33 +1,38 @@
-"""The same workload over the wire: a host that reads and writes at its times, checking every byte.
+"""The same workload over the wire: hosts that read, write and hint at their times, checking bytes.
 
 Requests come at their times, divided by `speed`; all reads of one are sent at once, on its queue (a
-controller each, of one host). Each block has bytes of its own, which a read must return. Whether a
-block was in the tier is counted by the target (`prestage stats`), which must have no other hosts.
+controller each, of the host that its tenant stands for). Each block has bytes of its own, which a
+read must return. Whether a block was in the tier is counted by the target (`prestage stats`), which
+must have no other hosts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.ext.records import Intent, Record
 from prestage.host_client.address import Address
 from prestage.host_client.controller import Controller
+from prestage.host_client.hints import Hints
 from prestage.host_client.options import Options
+from prestage.replay.hint_plans import Hint
 from prestage.replay.result import spread
 from prestage.replay.run import Progress
 from prestage.replay.workload import Layout, Workload
 from prestage.target.errors import TargetError
 
 NSID: Final = 1
-QUEUE_DEPTH: Final = 256
-PROGRESS_S: Final = 0.5
+QUEUE_DEPTH: Final = 1023
+"""What a request reads is sent at once, as far as the target lets it."""
+PROGRESS_S: Final = 0.2
 MULTIPLIER: Final = 0x9E3779B97F4A7C15
 
 TakeStats = Callable[[], dict[str, Any]]
@@ -55,12 +60,21 @@ class LiveResult:
     behind_s: dict[str, float]
     """How much later than at their times requests were sent: large values say that the host could
     not keep up."""
+    report: Any
+    """What the target says of its prestager (`prestager` of its counters)."""
 
 
 def content(block: int, size_bytes: int) -> bytes:
     """Return the bytes of a block."""
     word = (block + 1) * MULTIPLIER & 0xFFFFFFFFFFFFFFFF
     return word.to_bytes(8, "little") * (size_bytes // 8)
+
+
+def at_speed(record: Record, speed: float) -> Record:
+    """Return a hint that comes `speed` times as soon as it was meant."""
+    if isinstance(record, Intent):
+        return replace(record, deadline_us=round(record.deadline_us / speed))
+    return record
 
 
 @dataclass(frozen=True)
@@ -72,22 +86,40 @@ class Drive:
     speed: float
     address: Address
     host_nqn: str
+    """Of tenant 0; the others' have their number behind it."""
     take_stats: TakeStats
+    hints: Sequence[Hint] = field(default=())
+    """In order of time."""
 
     async def run(self, progress: Progress | None = None) -> LiveResult:
         """Replay it. Raises HostError of the initiator, WrongBytes, and what `take_stats` does."""
-        queues = int(self.workload.queue.max(initial=0)) + 1
-        options = Options(host_nqn=self.host_nqn, queues=1, queue_depth=QUEUE_DEPTH)
         async with AsyncExitStack() as stack:
-            lanes = [
-                await stack.enter_async_context(Controller(self.address, options))
-                for _ in range(queues)
-            ]
+            host = _Host(self, await self._connect(stack), await self._connect_hints(stack))
             before = await asyncio.to_thread(self.take_stats)
-            host = _Host(self, lanes)
             await host.run(progress)
             after = await asyncio.to_thread(self.take_stats)
         return self._result(host, before, after)
+
+    def _controller(self, tenant: int) -> Controller:
+        nqn = f"{self.host_nqn}-{tenant}" if tenant else self.host_nqn
+        return Controller(self.address, Options(host_nqn=nqn, queues=1, queue_depth=QUEUE_DEPTH))
+
+    async def _connect(self, stack: AsyncExitStack) -> dict[tuple[int, int], Controller]:
+        """Return a connection for each tenant and queue."""
+        pairs = np.unique(np.stack([self.workload.tenant, self.workload.queue], axis=1), axis=0)
+        return {
+            (tenant, queue): await stack.enter_async_context(self._controller(tenant))
+            for tenant, queue in pairs.tolist()
+        }
+
+    async def _connect_hints(self, stack: AsyncExitStack) -> dict[int, Hints]:
+        """Return for each tenant that says something where it says it."""
+        found: dict[int, Hints] = {}
+        for tenant in sorted({hint.tenant for hint in self.hints}):
+            controller = await stack.enter_async_context(self._controller(tenant))
+            hints = Hints(controller, when_missing="raise")
+            found[tenant] = await stack.enter_async_context(hints)
+        return found
 
     def _result(
         self, host: _Host, before: Mapping[str, Any], after: Mapping[str, Any]
@@ -107,6 +139,7 @@ class Drive:
             time_to_data_s=spread(host.wait_s * self.speed),
             wait_s=host.wait_s * self.speed,
             behind_s=spread(host.behind_s * self.speed),
+            report=after["prestager"],
         )
 
 
@@ -125,9 +158,12 @@ def _media_read_bytes(stats: Mapping[str, Any]) -> int:
 class _Host:
     """The side that asks."""
 
-    def __init__(self, drive: Drive, lanes: list[Controller]) -> None:
+    def __init__(
+        self, drive: Drive, lanes: dict[tuple[int, int], Controller], hints: dict[int, Hints]
+    ) -> None:
         self._drive = drive
         self._lanes = lanes
+        self._hints = hints
         self._writing: dict[int, asyncio.Task[None]] = {}
         """By block: a read must not overtake the write that makes it."""
         self._is_written = np.zeros(drive.workload.block_count, np.bool_)
@@ -136,22 +172,32 @@ class _Host:
         self.behind_s = np.full(requests, np.nan)
 
     async def run(self, progress: Progress | None) -> None:
+        """Do everything at its time; of one time, hints before requests."""
         loop = asyncio.get_running_loop()
-        workload = self._drive.workload
+        workload, speed = self._drive.workload, self._drive.speed
         first_s = float(workload.request_time_s.min()) if workload.requests else 0.0
         last_s = float(workload.request_time_s.max()) if workload.requests else 0.0
+        due = [(hint.time_s, 0, at) for at, hint in enumerate(self._drive.hints)]
+        due += [(time_s, 1, at) for at, time_s in enumerate(workload.request_time_s.tolist())]
+        due.sort()
         start = loop.time()
         told = 0.0
         async with asyncio.TaskGroup() as tasks:
-            for request in range(workload.requests):
-                passed_s = (float(workload.request_time_s[request]) - first_s) / self._drive.speed
+            for time_s, is_request, at in due:
+                passed_s = max(time_s - first_s, 0.0) / speed
                 await asyncio.sleep(max(0.0, start + passed_s - loop.time()))
                 now = loop.time()
-                self.behind_s[request] = now - start - passed_s
-                tasks.create_task(self._ask(request))
+                if is_request:
+                    self.behind_s[at] = now - start - passed_s
+                    tasks.create_task(self._ask(at))
+                else:
+                    tasks.create_task(self._say(self._drive.hints[at]))
                 if progress is not None and now - told >= PROGRESS_S:
                     told = now
-                    progress(passed_s * self._drive.speed / max(last_s - first_s, 1e-9))
+                    progress(passed_s * speed / max(last_s - first_s, 1e-9))
+
+    async def _say(self, hint: Hint) -> None:
+        await self._hints[hint.tenant].submit([at_speed(hint.record, self._drive.speed)])
 
     async def _ask(self, request: int) -> None:
         """Send all of a request at once; its reads decide how long it waits."""
@@ -162,7 +208,7 @@ class _Host:
         writes = workload.is_write[begin:end].tolist()
         if not blocks:
             return
-        lane = self._lanes[int(workload.queue[begin])]
+        lane = self._lanes[int(workload.tenant[begin]), int(workload.queue[begin])]
         sent = loop.time()
         async with asyncio.TaskGroup() as tasks:
             reads = []

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Final
 
 from prestage.replay.result import Regime
+from prestage.replay.run import ORDERS, RING_FACTS
 from prestage.replay.workload import Layout, Workload
+from prestage.target.prestager.engine import PrestagerConfig
 
-NQN = "nqn.2026-11.io.prestage:replay"
-LEAST_US = 1.0
+NQN: Final = "nqn.2026-11.io.prestage:replay"
+LEAST_US: Final = 1.0
+LEAST_MS: Final = 1.0
+WRITEBACK_S: Final = 1.0
+STARVATION_MS: Final = 100.0
+GRACE_S: Final = 1.0
+"""What a target has when it is told nothing; here they pass with the trace's time."""
+QUEUE_DEPTH: Final = 1024
 
 
 def target_config(
@@ -25,7 +35,7 @@ def target_config(
     """Return the TOML of a target with the tier and the flash of a regime, `speed` times as fast.
 
     Its flash also has to take the writes, which cost nothing in the simulated target: it gets their
-    mean bandwidth in addition.
+    mean bandwidth in addition. It writes them back soon, as the simulated target does at once.
     """
     frames = regime.frames(workload)
     blocks_per_s = regime.flash_per_s(workload) + workload.writes_per_s
@@ -35,15 +45,31 @@ def target_config(
     return f"""\
 # {workload.name}, seed {workload.seed}: {frames} frames of tier, flash {regime.flash:g} x the mean
 # read demand and the writes besides, {speed:g} times as fast as the trace.
-state_directory = "{backing.parent}"
+state_directory = {_text(backing.parent)}
 
 [tier]
 size = {frames * regime.slot_size}
 slot = {regime.slot_size}
+huge_pages = false
+writeback_s = {max(WRITEBACK_S / speed, LEAST_MS / 1000):g}
+
+[limits]
+queue_depth = {QUEUE_DEPTH}
+max_transfer = {regime.slot_size}
+
+[scheduler]
+starvation_ms = {max(STARVATION_MS / speed, LEAST_MS):g}
+
+[hints]
+tier_percent = {regime.hint_percent}
+grace_s = {GRACE_S / speed:g}
+ring_facts = {RING_FACTS}
 
 [prestager]
 enabled = {str(prestager).lower()}
-time_scale = {speed}
+time_scale = {speed:g}
+holdout_percent = {100 * PrestagerConfig().holdout_share:g}
+orders = {ORDERS}
 seed = {seed}
 
 [[listeners]]
@@ -54,7 +80,7 @@ nqn = "{NQN}"
 extension = true
 
 [[subsystems.namespaces]]
-path = "{backing}"
+path = {_text(backing)}
 size = {layout.volume_bytes}
 block = {regime.block_size}
 media = "model"
@@ -67,3 +93,8 @@ write_us = {read_us:g}
 bandwidth = {bandwidth}
 channels = {regime.channels}
 """
+
+
+def _text(path: Path) -> str:
+    """Return a path as a string of TOML."""
+    return json.dumps(str(path), ensure_ascii=False)

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prestage.host_client.address import Address, parse_target
 from prestage.host_client.discovery import discover
-from prestage.replay.compare import Row
+from prestage.replay.compare import MACHINE, Row
+from prestage.replay.hint_plans import Hint
 from prestage.replay.live import Drive, LiveResult
 from prestage.replay.live_config import NQN, target_config
+from prestage.replay.live_target import own_target
 from prestage.replay.result import Regime
 from prestage.replay.run import Progress, layout_of
 from prestage.replay.workload import Workload
 from prestage.target.errors import NotFound
 from prestage.target.rpc.client import Client, socket_path
 
+OWN: Final = "own"
+"""For --live: a target of our own, a fresh one for each policy."""
+LIVE: Final = "live"
 HOST_NQN: Final = "nqn.2026-11.io.prestage:replay-host"
 PORT: Final = 4420
 STATE: Final = "replay"
 """The folder, beside the configuration, of the state and the backing file."""
 
 
-def write_config(path: Path, workload: Workload, regime: Regime, seed: int, speed: float) -> str:
+def write_config(
+    path: Path, workload: Workload, regime: Regime, seed: int, speed: float, *, prestager: bool
+) -> str:
     """Write the configuration of a target for this regime; return what to do with it."""
     folder = (path.parent / STATE).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,33 +44,64 @@ def write_config(path: Path, workload: Workload, regime: Regime, seed: int, spee
         seed=seed,
         port=PORT,
         backing=folder / "blocks",
-        prestager=True,
+        prestager=prestager,
     )
     path.write_text(text, "utf-8")
     return f"prestage serve --config {path}"
 
 
-def run_live(
-    args: argparse.Namespace,
-    workload: Workload,
-    regime: Regime,
-    speed: float,
-    progress: Progress | None,
-) -> Row:
-    """Replay against the target of `--live`. Raises HostError, ClientError and WrongBytes."""
-    control = socket_path(args.control_socket)
+@dataclass(frozen=True)
+class Wire:
+    """A workload that goes over the wire."""
 
-    def take() -> dict[str, object]:
-        with Client(control) as client:
-            found: dict[str, object] = client.call("prestage_get_stats")
-        return found
+    workload: Workload
+    regime: Regime
+    speed: float
+    seed: int
+    hints: Sequence[Hint] = ()
+    """What hosts say where they say something, in order of time."""
 
-    async def go() -> LiveResult:
-        address = await _address(args.live)
-        drive = Drive(workload, layout_of(workload, regime), speed, address, HOST_NQN, take)
-        return await drive.run(progress)
+    def run_own(self, policy: str, progress: Progress | None = None) -> LiveResult:
+        """Replay against a target of our own that does what `policy` (of MACHINE) says.
 
-    return of_live(asyncio.run(go()))
+        Raises HostError, ClientError, WrongBytes, and TargetError when there is no such target.
+        """
+        assert policy in MACHINE
+        with own_target(
+            self.workload,
+            self.regime,
+            seed=self.seed,
+            speed=self.speed,
+            prestager=policy.startswith("prestage"),
+        ) as target:
+            address = Address(target.address, target.port, NQN)
+            hints = self.hints if policy.endswith("hints") else ()
+            drive = self._drive(address, target.control_socket, hints)
+            return asyncio.run(drive.run(progress))
+
+    def run_at(
+        self, target: str, control_socket: str | None, progress: Progress | None = None
+    ) -> LiveResult:
+        """Replay against the target at an address, whatever it does, with hints if there are any.
+
+        Raises HostError, ClientError and WrongBytes.
+        """
+        control = socket_path(control_socket)
+
+        async def go() -> LiveResult:
+            address = await _address(target)
+            return await self._drive(address, control, self.hints).run(progress)
+
+        return asyncio.run(go())
+
+    def _drive(self, address: Address, control: str, hints: Sequence[Hint]) -> Drive:
+        def take() -> dict[str, Any]:
+            with Client(control) as client:
+                found: dict[str, Any] = client.call("prestage_get_stats")
+            return found
+
+        layout = layout_of(self.workload, self.regime)
+        return Drive(self.workload, layout, self.speed, address, HOST_NQN, take, hints)
 
 
 async def _address(text: str) -> Address:
@@ -75,14 +114,15 @@ async def _address(text: str) -> Address:
     return parse_target(text, nqn=names[0])
 
 
-def of_live(result: LiveResult) -> Row:
+def of_live(policy: str, result: LiveResult) -> Row:
     """Return the row of a replay over the wire."""
     return Row(
-        "live",
+        policy,
         result.read_hit_ratio,
         precision=result.precision,
         flash_reads_per_read=result.flash_reads_per_read,
         time_to_data_s=result.time_to_data_s,
         wait_s=result.wait_s,
-        report={"behind_s": result.behind_s},
+        behind_s=result.behind_s,
+        report=result.report,
     )

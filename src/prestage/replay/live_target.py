@@ -1,0 +1,58 @@
+"""A target of our own for a replay over the wire: started for one run, and gone after it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from prestage.replay.live_config import target_config
+from prestage.replay.result import Regime
+from prestage.replay.run import layout_of
+from prestage.replay.workload import Workload
+from prestage.testing import SpawnedTarget, spawn_target
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of a name of its own is made there
+ROOM: Final = 2
+"""The file of blocks is in memory when there is so many times room for it: the modelled flash is
+to be what takes time, not the disk below."""
+
+
+def blocks_folder(size_bytes: int) -> str | None:
+    """Return where a file of so many bytes is fast; None: the usual place of temporary files."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(MEMORY).free >= ROOM * size_bytes:
+            return str(MEMORY)
+    return None
+
+
+@contextlib.contextmanager
+def own_target(
+    workload: Workload, regime: Regime, *, seed: int, speed: float, prestager: bool
+) -> Iterator[SpawnedTarget]:
+    """Run a target for a regime on a free port of 127.0.0.1 until the block ends.
+
+    Nothing of it is left then. Raises TargetError when it does not get ready.
+    """
+    layout = layout_of(workload, regime)
+    place = blocks_folder(layout.volume_bytes)
+    with tempfile.TemporaryDirectory(prefix="prestage-replay-", dir=place) as name:
+        folder = Path(name)
+        config = folder / "target.toml"
+        text = target_config(
+            workload,
+            regime,
+            layout,
+            speed=speed,
+            seed=seed,
+            port=0,
+            backing=folder / "blocks",
+            prestager=prestager,
+        )
+        config.write_text(text, "utf-8")
+        size = regime.frames(workload) * regime.slot_size
+        with spawn_target("--config", str(config), dram=size, directory=folder) as target:
+            yield target
