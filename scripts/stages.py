@@ -37,6 +37,7 @@ RUNS = {
     "fuzz_hints": 4_000,
     "orders_model": 1_500,
     "fuzz_orders": 4_000,
+    "replay_random": 1_000,
 }
 """How many seeded runs a program makes in the native variant; it takes SEED RUNS."""
 FUZZ_SECONDS = 60
