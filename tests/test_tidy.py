@@ -241,7 +241,11 @@ def dotted(path: Path) -> set[str]:
 
 # Who may import an extension module; import-linter cannot see modules without source.
 EXTENSION_USERS = {
-    "prestage._core": {"prestage.target.core", "prestage.replay.machine"},
+    "prestage._core": {
+        "prestage.target.core",
+        "prestage.replay.machine",
+        "prestage.testing_media",
+    },
     "prestage._engine": {"prestage.target.core", "prestage.host_client.engine"},
 }
 
