@@ -49,5 +49,5 @@ def in_force(table: F64, margin: float, price: float) -> F64:
     result = table * (price / max(margin, 1e-300))
     result[ONCE] = 0
     result[FRESH] = np.where(MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
-    result[HELD:] = np.where(MIDDLES_S < HOLDS_S[:, None], HELD_WORTH * price, 0)
+    result[HELD:] = np.where(HOLDS_S[:, None] > MIDDLES_S, HELD_WORTH * price, 0)
     return result
