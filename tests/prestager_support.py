@@ -152,7 +152,7 @@ class Prestaged:
         self.channel, its = socket.socketpair()
         self.channel.settimeout(WITHIN_S)
         self._came = b""
-        fds = {
+        fds: dict[str, Any] = {
             "channel": its.fileno(),
             "ring": memories.ring.fd,
             "orders": memories.orders.fd,

@@ -40,7 +40,7 @@ from prestage.target.ring import RingWaits
 
 __all__ = ["Decision", "Prestager", "PrestagerConfig", "PrestagerReport"]
 
-CHUNK: Final = 4096
+CHUNK: Final = 16384
 """Facts that are looked at together."""
 USE_HALF_LIFE_S: Final = 120.0
 """Of what was read from flash of late."""
@@ -248,8 +248,9 @@ class Prestager:
         self._refreshed_s = now_s
         self._forget()
         limit = self._config.most_flash_reads * self._reads
-        precision, _ = self._speculation.ledger.precision(Source.RETURN)
-        is_dear = self._flash_reads > limit or precision < self._config.precision
+        precision, low = self._speculation.ledger.precision(Source.RETURN)
+        is_wasteful = 2 * precision - low < self._config.precision  # very likely
+        is_dear = self._flash_reads > limit or is_wasteful
         self._retention.prices.see_use(is_dear=is_dear)
         values = self._retention.refresh(now_s)
         before, self._policy = self._policy, self._retention.shadows.chosen

@@ -21,7 +21,7 @@ __all__ = ["DEFAULT_GAP_S", "Flows", "burst_gap"]
 DEFAULT_GAP_S: Final = 0.02
 LEAST_GAP_S: Final = 0.001
 MOST_GAP_S: Final = 1.0
-LEARN_EVERY: Final = 128
+LEARN_EVERY: Final = 1024
 """Gaps of a flow between two looks at its histogram."""
 
 

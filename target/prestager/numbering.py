@@ -112,7 +112,7 @@ class Clock:
         now = self.now()
         moved = times.astype(np.int64) + np.int64(self._offset)
         held: NDArray[np.int64] = np.clip(moved, min(self._last_fact, now), now)
-        ascending = np.maximum.accumulate(held)
+        ascending: NDArray[np.int64] = np.maximum.accumulate(held)
         if len(ascending):
             self._last_fact = int(ascending[-1])
         return ascending.astype(np.uint64)

@@ -95,7 +95,7 @@ class Prices:
     otherwise, but not below its floor.
     """
 
-    def __init__(self, *, flash_floor: float, flash_ceiling: float = 0.95) -> None:
+    def __init__(self, *, flash_floor: float, flash_ceiling: float = 0.6) -> None:
         self.memory = 0.0
         self.flash = max(flash_floor, FIRST_FLASH)
         self._floor = flash_floor

@@ -111,7 +111,7 @@ class Retention:
         """Return the classes of groups that the table in force is about."""
         if self.shadows.chosen == "mq":
             return queue_classes(self._groups.touches[numbers])
-        return self._groups.value_class[numbers]
+        return np.asarray(self._groups.value_class[numbers], np.uint8)
 
     def _set_tables(self) -> None:
         mq = mq_table(MQ_LIVES * self.life_s)

@@ -18,7 +18,7 @@ from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S, age_bins
 from prestage.target.prestager.classes import GAPS, SCORES
 from prestage.target.prestager.extents import I64
 from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.hazard import F64, SMOOTH, prior_chances
+from prestage.target.prestager.hazard import F64, prior_chances
 
 __all__ = ["FEATURES", "ReturnScore"]
 
@@ -149,9 +149,9 @@ class ReturnScore:
 
     def update_rates(self) -> None:
         """Take the baselines anew from what was counted."""
-        returned, exposed_s = self.returned @ SMOOTH, self.exposed_s @ SMOOTH
         prior = -np.log1p(-prior_chances()) / WIDTHS_S
-        self.rates = (returned + BASELINE_DOUBT) / (exposed_s + BASELINE_DOUBT / prior)
+        known = self.exposed_s + BASELINE_DOUBT / prior
+        self.rates = (self.returned + BASELINE_DOUBT) / known
         steps = np.cumsum(self.rates * WIDTHS_S, axis=1)
         self._sums = np.concatenate((np.zeros((STRATA, 1)), steps), axis=1)
 

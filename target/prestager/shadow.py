@@ -23,7 +23,7 @@ __all__ = ["ShadowCache", "Shadows"]
 
 ENTRIES: Final = 1024
 """Of a shadow cache at most, which says what share is sampled."""
-BATCH: Final = 64
+BATCH: Final = 128
 """Sampled accesses that are taken together."""
 WAIT_S: Final = 1.0
 """The longest time that they wait for others."""

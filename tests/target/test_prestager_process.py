@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,10 @@ def read_chain(process: Prestaged, *slots: int, volume: int = 4, tenant: int = 2
     for slot in slots:
         process.memories.put(offset=slot * SLOT, volume=volume, tenant=tenant)
     process.memories.wake()
+
+
+def has_seen(count: int) -> Callable[[Alive], bool]:
+    return lambda alive: bool(alive.report["seen"] == count)
 
 
 def learn(process: Prestaged, volume: int = 4) -> Alive:
@@ -100,7 +104,7 @@ def test_a_reader_goes_round_the_ring(memories: Memories, tmp_path: Path) -> Non
             for slot in range(6):
                 small.put(offset=slot * SLOT)
             small.wake()
-            alive = process.hear_of(lambda alive, turn=turn: alive.report["seen"] == 6 * turn)
+            alive = process.hear_of(has_seen(6 * turn))
         assert alive.report["known"] == 6
         assert process.end() == 0
 
