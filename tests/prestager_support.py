@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import msgspec
 
-from prestage.target.prestager.launch import Alive, Launch, Names
+from prestage.target.prestager.launch import Alive, Launch, Words
 
 FOLLOWER = (sys.executable, str(Path(__file__).parent / "follower.py"))
 """The program that follower.py is."""
@@ -207,7 +207,7 @@ class Prestaged:
 
     def name(self, **names: dict[int, str]) -> None:
         """Say what numbers stand for."""
-        self.channel.sendall(msgspec.json.encode(Names(**names)) + b"\n")
+        self.channel.sendall(msgspec.json.encode(Words(**names)) + b"\n")
 
     def fetches(self, count: int) -> list[Order]:
         """The next orders to fetch, at least so many."""
@@ -221,7 +221,12 @@ class Prestaged:
             found += self.memories.fetches()
         return found
 
+    def say_goodbye(self) -> None:
+        """Say that the target stops."""
+        self.channel.sendall(msgspec.json.encode(Words(is_last=True)) + b"\n")
+        self.channel.shutdown(socket.SHUT_WR)
+
     def end(self) -> int:
         """Let it end as when the target stops; returns its exit status."""
-        self.channel.shutdown(socket.SHUT_WR)
+        self.say_goodbye()
         return self.process.wait(WITHIN_S)

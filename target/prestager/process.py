@@ -26,7 +26,7 @@ from prestage.target.errors import TargetError
 from prestage.target.prestager.channel import Channel
 from prestage.target.prestager.exchange import DecisionLike, Exchange, wakes
 from prestage.target.prestager.keeper import Keeper
-from prestage.target.prestager.launch import Alive, Launch, decode_names
+from prestage.target.prestager.launch import Alive, Launch, decode_words
 from prestage.target.prestager.numbering import Clock
 from prestage.target.prestager.shared import Gauges, OrdersWriter
 from prestage.target.prestager.snapshot import encode
@@ -140,6 +140,8 @@ class Process:
         """Facts a second, as of late."""
         self._rest_s = 0.0
         """For how long more reads may gather before they are learned from."""
+        self._is_kept = False
+        """Whether this is an end at which what was learned is written."""
         self._learned = False
         """Whether anything is new since the file was written."""
         self.counters = dict.fromkeys(("wake_ups", "decisions", "observe_ns", "decide_ns"), 0)
@@ -161,21 +163,24 @@ class Process:
             ready = {descriptor for descriptor, _ in poll.poll(self._sleep_ms())}
             self._exchange.wait_for(RingWaits.NOT)
             self.counters["wake_ups"] += 1
-            ended = self._end in ready
+            ended = self._is_kept = self._end in ready
             if self._wake in ready:
                 os.eventfd_read(self._wake)
-        self._keeper.finish(self._learned_bytes())
-        self._tell()
+        if self._is_kept and (self._learned or "snapshot_write" in self._keeper.troubles):
+            self._keeper.finish(self._learned_bytes())
+            self._tell()
 
     def _turn(self) -> bool:
-        """Do what there is to do; False when the target is gone."""
+        """Do what there is to do; False when the target stops or is gone."""
         began_s = time.monotonic()
         raw = self._exchange.fetch(PORTION)
         # Read after the facts were taken: it says what numbers in them stand for, and when the
         # target ends, before it does what we should not learn.
         for line in self._channel.receive():
-            self._exchange.name(decode_names(line))
-        if not self._channel.is_open:
+            words = decode_words(line)
+            self._exchange.name(words)
+            self._is_kept = self._is_kept or words.is_last
+        if self._is_kept or not self._channel.is_open:
             return False
         self._measure(len(raw))
         facts = self._exchange.translate(raw)

@@ -112,15 +112,24 @@ def test_a_reader_goes_round_the_ring(memories: Memories, tmp_path: Path) -> Non
 # ---- the end ----
 
 
-def test_it_ends_with_the_target_and_keeps_what_it_learned(
+def test_it_ends_with_a_target_that_stops_and_keeps_what_it_learned(
     memories: Memories, tmp_path: Path
 ) -> None:
     path = tmp_path / "snapshot"
     with Prestaged(memories, path) as process:
         learn(process)
-        process.channel.close()  # As when the target was killed.
-        assert process.process.wait(20) == 0
+        assert process.end() == 0
     assert snapshot.load(path) is not None
+
+
+def test_it_ends_with_a_target_that_died_and_leaves_its_files_alone(
+    memories: Memories, tmp_path: Path
+) -> None:
+    with Prestaged(memories, tmp_path / "snapshot") as process:
+        learn(process)
+        process.channel.close()
+        assert process.process.wait(20) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_learned_of_a_target_that_stops(memories: Memories, tmp_path: Path) -> None:
@@ -128,7 +137,7 @@ def test_nothing_is_learned_of_a_target_that_stops(memories: Memories, tmp_path:
     with Prestaged(memories, path) as process:
         learn(process)
         process.process.send_signal(signal.SIGSTOP)
-        process.channel.shutdown(1)
+        process.say_goodbye()
         read_chain(process, 100, 101)
         process.process.send_signal(signal.SIGCONT)
         assert process.process.wait(20) == 0
@@ -147,6 +156,13 @@ def test_a_signal_to_end_is_obeyed_in_order(memories: Memories, tmp_path: Path) 
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(20) == 0
     assert path.exists()
+
+
+def test_nothing_is_written_when_nothing_was_learned(memories: Memories, tmp_path: Path) -> None:
+    with Prestaged(memories, tmp_path / "snapshot") as process:
+        process.hear()
+        assert process.end() == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- what was learned ----
