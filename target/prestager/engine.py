@@ -35,7 +35,7 @@ from prestage.target.prestager.retention import Retention
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
 from prestage.target.prestager.successors import Followers, Successors
-from prestage.target.prestager.tables import HELD_WORTH
+from prestage.target.prestager.tables import FETCH_WORTH
 from prestage.target.ring import RingWaits
 
 __all__ = ["Decision", "Prestager", "PrestagerConfig", "PrestagerReport"]
@@ -331,7 +331,9 @@ class Prestager:
     def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:
         orders = self._orders(chosen.rows, OrderKind.FETCH)
         orders["value_class"] = hold_classes(chosen.holds_s)
-        orders["value"] = np.minimum(chosen.gains, HELD_WORTH) * self._retention.prices.memory
+        # Only the learned table knows the gain in the unit of what it would drive out.
+        worth = np.minimum(chosen.gains, FETCH_WORTH) if self._policy == "hazard" else FETCH_WORTH
+        orders["value"] = worth * self._retention.prices.memory
         orders["id"] = self._last_id + 1 + np.arange(len(orders))
         orders["expires_ns"] = int((now_s + 4 * self._config.horizon_s) * 1e9)
         self._last_id += len(orders)

@@ -19,7 +19,7 @@ from prestage.target.prestager.hazard import F64
 __all__ = ["Followers", "Successors"]
 
 WAYS: Final = 4
-PRIOR: Final = 2.0
+PRIOR: Final = 4.0
 """Visits without that successor that are taken for granted."""
 LAG_SHARE: Final = 0.3
 """Of a remembered lag that the newest one makes."""
