@@ -205,7 +205,7 @@ class Prestaged:
             assert time.monotonic() < limit, alive
         return alive
 
-    def name(self, **names: dict[int, str]) -> None:
+    def name(self, **names: Any) -> None:
         """Say what numbers stand for."""
         self.channel.sendall(msgspec.json.encode(Words(**names)) + b"\n")
 
