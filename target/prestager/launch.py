@@ -43,7 +43,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     distrust: bool = False
     """What was learned is set aside unread: the process died of it, perhaps."""
     memory_bytes: int = 0
-    """Of its own that it may take; 0: as much as there is."""
+    """That it may take beyond what it has at the start; 0: as much as there is."""
     niceness: int = 0
     """Added to that of the target."""
 

@@ -113,8 +113,16 @@ def _behave(launch: Launch) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     if launch.memory_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = launch.memory_bytes if hard < 0 else min(launch.memory_bytes, hard)
+        wanted = _data_bytes() + launch.memory_bytes
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _data_bytes() -> int:
+    """Return the size of this process's own memory, whether or not it was ever used."""
+    status = Path("/proc/self/status").read_text("ascii", "replace")
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    return int(lines["VmData"].split()[0]) << 10
 
 
 class Process:
