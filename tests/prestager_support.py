@@ -152,6 +152,7 @@ class Prestaged:
         self.channel, its = socket.socketpair()
         self.channel.settimeout(WITHIN_S)
         self._came = b""
+        first = more.pop("first", {})
         fds: dict[str, Any] = {
             "channel": its.fileno(),
             "ring": memories.ring.fd,
@@ -172,6 +173,7 @@ class Prestaged:
             env={**os.environ, "PYTHONPATH": path, TROUBLE: trouble},
         )
         its.close()
+        self.name(**first)
 
     def __enter__(self) -> Self:
         return self

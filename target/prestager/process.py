@@ -166,17 +166,36 @@ class Process:
         for descriptor in (self._wake, self._end, self._channel.fileno()):
             poll.register(descriptor, select.POLLIN)
         self._tell()
+        self._hear_first_words(poll)
         ended = False
         while not ended and self._turn():
             ready = {descriptor for descriptor, _ in poll.poll(self._sleep_ms())}
             self._exchange.wait_for(RingWaits.NOT)
             self.counters["wake_ups"] += 1
-            ended = self._is_kept = self._end in ready
+            ended = self._end in ready
+            self._is_kept = self._is_kept or ended
             if self._wake in ready:
                 os.eventfd_read(self._wake)
         if self._is_kept and (self._learned or "snapshot_write" in self._keeper.troubles):
             self._keeper.finish(self._learned_bytes())
             self._tell()
+
+    def _hear_first_words(self, poll: select.poll) -> None:
+        """Wait for what the target says first: what numbers in facts that wait stand for."""
+        while self._channel.is_open and not self._hear():
+            if self._end in {descriptor for descriptor, _ in poll.poll()}:
+                return
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)  # Facts are looked at anyway, later.
+
+    def _hear(self) -> int:
+        """Take what the target has said; returns how many lines that were."""
+        lines = self._channel.receive()
+        for line in lines:
+            words = decode_words(line)
+            self._exchange.name(words)
+            self._is_kept = self._is_kept or words.is_last
+        return len(lines)
 
     def _turn(self) -> bool:
         """Do what there is to do; False when the target stops or is gone."""
@@ -184,10 +203,7 @@ class Process:
         raw = self._exchange.fetch(PORTION)
         # Read after the facts were taken: it says what numbers in them stand for, and when the
         # target ends, before it does what we should not learn.
-        for line in self._channel.receive():
-            words = decode_words(line)
-            self._exchange.name(words)
-            self._is_kept = self._is_kept or words.is_last
+        self._hear()
         if self._is_kept or not self._channel.is_open:
             return False
         self._measure(len(raw))

@@ -188,6 +188,20 @@ def test_what_was_learned_is_known_by_name_after_a_restart(
         assert process.end() == 0
 
 
+def test_facts_that_wait_at_the_start_are_about_what_is_named_first(
+    memories: Memories, tmp_path: Path
+) -> None:
+    path = tmp_path / "snapshot"
+    with Prestaged(memories, path) as process:
+        learn(process)
+        assert process.end() == 0
+    memories.put(offset=CHAIN[0] * SLOT, volume=1, tenant=8)
+    with Prestaged(memories, path, first={"volumes": {1: UUIDS[4]}}) as process:
+        orders = process.fetches(4)
+        assert {one.volume for one in orders} == {1}
+        assert process.end() == 0
+
+
 def test_an_order_for_a_volume_that_is_not_there_has_failed(
     memories: Memories, tmp_path: Path
 ) -> None:
