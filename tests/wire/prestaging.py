@@ -203,10 +203,10 @@ def fill_the_disk(pid: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
 
-def until_running(client: Client) -> int:
-    """Wait until the prestager of a daemon runs; returns its process."""
+def until_heard(client: Client, facts: int = 0) -> int:
+    """Wait until the prestager of a daemon runs and has heard so much; returns its process."""
     limit = time.monotonic() + WITHIN_S
-    while (now := client.call("prestage_get_prestager"))["state"] != "running":
+    while (now := client.call("prestage_get_prestager"))["process"].get("facts", -1) < facts:
         assert time.monotonic() < limit, now
         time.sleep(0.005)
     return int(now["pid"])

@@ -25,8 +25,9 @@ from .prestaging import (
     is_there,
     served,
     until_gone,
-    until_running,
+    until_heard,
 )
+from .probing import Site
 
 ORDER = chain()
 RHYTHM_S = 0.1
@@ -180,6 +181,10 @@ def test_the_one_that_is_shipped_finds_what_the_plain_tier_never_has(tmp_path: P
                 time.sleep(RHYTHM_S)
             hits = host.hits - before
         assert host.prestager()["last_error"] == ""
+    with served(tmp_path / "target", COMMAND) as host:
+        known = host.until(lambda now: now["learned"] != {})["learned"]
+        assert known["groups"] > 0, "what was learned is known after a restart"
+        assert host.call("prestage_get_stats")["warnings"] == []
 
 
 def test_a_mad_one_costs_no_byte(tmp_path: Path) -> None:
@@ -204,7 +209,7 @@ def test_it_goes_with_a_target_that_was_killed(tmp_path: Path) -> None:
 
 def test_one_that_was_stopped_goes_with_a_target_that_was_killed(tmp_path: Path) -> None:
     with spawn_target(directory=tmp_path) as target, target.client() as client:
-        pid = until_running(client)
+        pid = until_heard(client)
         os.kill(pid, signal.SIGSTOP)
         target.kill()
         until_gone(pid)
@@ -212,7 +217,10 @@ def test_one_that_was_stopped_goes_with_a_target_that_was_killed(tmp_path: Path)
 
 def test_a_clean_stop_keeps_what_it_learned(tmp_path: Path) -> None:
     with spawn_target(directory=tmp_path) as target, target.client() as client:
-        pid = until_running(client)
+        pid = until_heard(client)
+        with Site((target.address, target.port), target.nqn).pair(1) as controller:
+            controller.io[0].read(0, 1, 4096)
+            until_heard(client, 1)
         assert target.terminate() == 0
         assert not is_there(pid)
         assert (tmp_path / "prestager.snapshot").exists()
