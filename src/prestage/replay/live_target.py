@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of a name of its own i
 ROOM: Final = 2
 """The file of blocks is in memory when there is so many times room for it: the modelled flash is
 to be what takes time, not the disk below."""
+STOP_S: Final = 20.0
 
 
 def blocks_folder(size_bytes: int) -> str | None:
@@ -55,4 +57,9 @@ def own_target(
         config.write_text(text, "utf-8")
         size = regime.frames(workload) * regime.slot_size
         with spawn_target("--config", str(config), dram=size, directory=folder) as target:
-            yield target
+            try:
+                yield target
+            finally:
+                # In order: its prestager would else write into a folder that is being removed.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    target.terminate(STOP_S)
