@@ -26,4 +26,4 @@ def age_bins(ages_s: NDArray[Any]) -> NDArray[np.int64]:
     """Return the bins of ages in seconds; what is negative counts as 0, the last bin is open."""
     fraction, exponent = np.frexp(np.maximum(ages_s, 0) * 1e3)
     bins = 2 * (exponent.astype(np.int64) - 1) + (fraction >= 0.75)
-    return np.clip(bins, 0, AGE_BINS - 1)
+    return np.asarray(np.clip(bins, 0, AGE_BINS - 1), np.int64)

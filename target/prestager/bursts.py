@@ -13,7 +13,7 @@ __all__ = ["Bursts"]
 
 LONGEST_S: Final = 4.0
 """A burst that goes on for longer is taken in parts."""
-MOST: Final = 4096
+MOST: Final = 16384
 """Accesses that wait at most; beyond, all are taken as they are."""
 
 

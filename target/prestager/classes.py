@@ -36,19 +36,19 @@ def value_classes(
     """Return the class of groups by bucket of score and gap, or by touches when they are shared."""
     one = OWN_CLASSES + score * GAPS + gap
     many = _SHARED + (touches >= _SHARED_TOUCHES)
-    return np.where(shared, many, one).astype(np.uint8)
+    return np.asarray(np.where(shared, many, one), np.uint8)
 
 
 def queue_classes(touches: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the class that stands for a queue of MQ: half octaves of touches."""
     queue = np.floor(2 * np.log2(np.maximum(touches, 1)))
-    return (OWN_CLASSES + np.minimum(queue, 31)).astype(np.uint8)
+    return np.asarray(OWN_CLASSES + np.minimum(queue, 31), np.uint8)
 
 
 def hold_classes(holds_s: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the class of what is to be held so long at least, as far as there is one."""
     step = np.searchsorted(HOLDS_S, holds_s)
-    return (HELD + np.minimum(step, len(HOLDS_S) - 1)).astype(np.uint8)
+    return np.asarray(HELD + np.minimum(step, len(HOLDS_S) - 1), np.uint8)
 
 
 LEVELS: Final = np.clip((np.arange(CLASSES) - OWN_CLASSES) / 2, 0, 15.5)

@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
 from prestage.target.prestager.bursts import Bursts
-from prestage.target.prestager.classes import STRATA, hold_classes, queue_classes, value_classes
+from prestage.target.prestager.classes import hold_classes
+from prestage.target.prestager.continuation import continuing
 from prestage.target.prestager.extents import EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
-from prestage.target.prestager.formation import Accesses, Bools, Formation, Touches
-from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.hazard import F64, ReturnHazard
+from prestage.target.prestager.formation import Accesses, Formation, Touches
+from prestage.target.prestager.groups import FREE, Groups
+from prestage.target.prestager.hints import Hints
 from prestage.target.prestager.holdout import Benefit, Holdout
 from prestage.target.prestager.intake import Evictions, Intake
 from prestage.target.prestager.ledger import Source, SourceReport
@@ -30,21 +30,21 @@ from prestage.target.prestager.persistence import (
     save_arrays,
     save_groups,
 )
-from prestage.target.prestager.planner import room_for
-from prestage.target.prestager.prices import Prices, outlook
-from prestage.target.prestager.score import ReturnScore
-from prestage.target.prestager.shadow import Shadows
+from prestage.target.prestager.planner import Candidates, by_date, room_for
+from prestage.target.prestager.retention import Retention
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
-from prestage.target.prestager.tables import HELD_WORTH, POLICIES, in_force, lru_table, mq_table
+from prestage.target.prestager.successors import Followers, Successors
+from prestage.target.prestager.tables import FETCH_WORTH
 from prestage.target.ring import RingWaits
 
 __all__ = ["Decision", "Prestager", "PrestagerConfig", "PrestagerReport"]
 
-CHUNK: Final = 4096
-"""Facts that are seen as of one moment."""
-RECENT_S: Final = 1200.0
-"""Groups touched so lately say how scores are spread."""
+CHUNK: Final = 16384
+"""Facts that are looked at together."""
+USE_HALF_LIFE_S: Final = 120.0
+"""Of what was read from flash of late."""
+SUCCESSOR_GROUPS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,11 @@ class PrestagerConfig:
 
     half_life_s: float = 1800.0
     """After which what was learned weighs half."""
-    flash_floor: float = 0.3
+    flash_floor: float = 0.03
     """The least price of reading an extent ahead, in reads served from DRAM."""
-    most_flash_reads: float = 1.4
+    precision: float = 0.35
+    """Of predicted returns, below which reading ahead becomes dearer."""
+    most_flash_reads: float = 1.35
     """Flash reads per read, demand and ahead, above which reading ahead becomes dearer."""
     tick_s: float = 0.25
     """Between looks at what to fetch."""
@@ -105,75 +107,72 @@ class Prestager:
     ) -> None:
         self._config = config
         self._slot_size = slot_size
-        self._extents = ExtentMap()
-        self._groups = Groups()
-        self._flows = Flows()
-        self._intake = Intake(self._extents, self._flows, slot_size)
+        extents, groups = ExtentMap(), Groups()
+        self._extents, self._groups, self._flows = extents, groups, Flows()
+        self._intake = Intake(extents, self._flows, slot_size)
         self._bursts = Bursts(self._flows)
-        self._score = ReturnScore(config.half_life_s)
-        self._formation = Formation(self._extents, self._groups, self._flows, self._hear_returns)
-        self._hazard = ReturnHazard(half_life_s=config.half_life_s)
-        self._prices = Prices(flash_floor=config.flash_floor)
+        self._retention = Retention(
+            extents, groups, frame_count=frame_count, half_life_s=config.half_life_s,
+            flash_floor=config.flash_floor,
+        )  # fmt: skip
+        self._formation = Formation(extents, groups, self._flows, self._retention.see_returns)
+        self._hints = Hints(self._formation, extents, groups, slot_size, config.half_life_s)
+        self._successors = Successors(SUCCESSOR_GROUPS, config.half_life_s)
         self._speculation = Speculation(
-            SpeculationConfig(half_life_s=config.half_life_s), self._extents, self._groups,
+            SpeculationConfig(half_life_s=config.half_life_s), extents, groups,
             Holdout(config.holdout_share, seed), frame_count,
         )  # fmt: skip
-        self._shadows = Shadows(POLICIES, frame_count, config.half_life_s)
-        self._class_scores = np.zeros(CLASSES)
-        chances = self._score.chances(self._class_scores, STRATA)
-        self._outlook = outlook(chances, 0.0, config.flash_floor)
+        self._followers: list[tuple[Source, Followers]] = []
+        """What is likely next by what was touched since the last look."""
         self._unsaid: list[I64] = []
         self._doomed: list[I64] = []
         """Rows of extents that are no more."""
+        self._policy = self._retention.shadows.chosen
         self._refreshed_s = self._ticked_s = -np.inf
         self._last_id = 0
         self._reads = self._flash_reads = 0.0
-        self._life_s = 60.0
-        """How old victims are, as of late."""
-        self._tables: dict[str, F64] = {}
-        self._margins = dict.fromkeys(POLICIES, 0.0)
-        """What victims are worth by each table, as of late."""
-        self._set_tables()
 
     def observe(self, facts: NDArray[np.void]) -> None:
         """Learn from facts (dtype FACT), in order of time; no view of them is kept."""
         for start in range(0, len(facts), CHUNK):
-            seen = self._intake.take(facts[start : start + CHUNK])
+            part = facts[start : start + CHUNK]
+            seen = self._intake.take(part)
             self._bursts.add(seen.accesses)
             if self._bursts.is_full:
-                self._take_bursts(float(seen.accesses.times_s[-1]))
+                self._learn(self._bursts.take_all())
             if len(seen.gone):
                 self._doomed.append(seen.gone)
             if len(seen.evictions.rows):
                 self._hear_evictions(seen.evictions)
             if len(seen.fetched.rows):
                 self._flash_reads += self._speculation.see_fetched(seen.fetched)
+            self._hints.take(part)
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
         """Return what is to be done now."""
         now_s = now_ns * 1e-9
-        self._take_bursts(now_s)
+        self._learn(self._bursts.take(now_s))
         values = None
         if now_s - self._refreshed_s >= self._config.refresh_s:
             values = self._refresh(now_s)
         orders = [self._classify(now_s)]
         if now_s - self._ticked_s >= self._config.tick_s:
             self._ticked_s = now_s
-            self._speculation.expire(now_s)
-            orders.append(self._fetch(now_s, gauges))
+            orders.extend(self._fetch(now_s, gauges))
         next_s = self._ticked_s + self._config.tick_s
         return Decision(np.concatenate(orders), values, int(next_s * 1e9) + 1, RingWaits.HINTS)
 
     def report(self) -> PrestagerReport:
         """Return how it is doing."""
+        guard, prices = self._speculation.guard, self._retention.prices
         return PrestagerReport(
             self._groups.count,
             self._extents.count,
-            self._shadows.chosen,
-            self._prices.memory,
-            self._prices.flash,
-            self._speculation.guard.off_until_s > self._ticked_s,
-            self._shadows.ratios(),
+            self._retention.shadows.chosen,
+            prices.memory,
+            prices.flash,
+            guard.off_until_s > self._ticked_s,
+            self._retention.shadows.ratios(),
             self._speculation.ledger.report(),
             self._speculation.holdout.benefit(),
             self._extents.nbytes + self._groups.nbytes + self._groups.arena_bytes,
@@ -188,17 +187,18 @@ class Prestager:
         assert self._extents.count == 0, "something was learned already"
         load_groups(state, self._extents, self._groups)
         load_arrays(self._places(), state)
-        self._score.update_rates()
+        self._retention.score.update_rates()
 
     def _places(self) -> dict[str, tuple[object, str]]:
-        ledger, score = self._speculation.ledger, self._score
+        ledger, score = self._speculation.ledger, self._retention.score
         owners: dict[str, tuple[object, tuple[str, ...]]] = {
             "score": (score, score.LEARNED),
-            "hazard": (self._hazard, ("returned",)),
-            "prices": (self._prices, ("memory", "flash")),
+            "hazard": (self._retention.hazard, ("returned",)),
+            "prices": (self._retention.prices, ("memory", "flash")),
             "ledger": (ledger, ledger.LEARNED),
             "holdout": (self._speculation.holdout, ("sums",)),
-            "engine": (self, ("_last_id", "_life_s")),
+            "retention": (self._retention, ("life_s",)),
+            "engine": (self, ("_last_id",)),
         }
         return {
             f"{name}.{field}": (owner, field)
@@ -208,57 +208,36 @@ class Prestager:
 
     # ---- learning ----
 
-    def _hear_returns(self, numbers: I64, times_s: F64) -> None:
-        self._score.see_returns(self._groups, numbers, times_s)
-
-    def _take_bursts(self, now_s: float) -> None:
-        self._learn_from(self._bursts.take(now_s))
-
-    def _learn_from(self, over: Accesses | None) -> None:
-        if over is not None:
-            self._learn(self._formation.take(over))
-
-    def _learn(self, touches: Touches) -> None:
-        back = touches.is_return
-        self._hazard.add_returns(touches.before_class[back], age_bins(touches.before_age_s[back]))
+    def _learn(self, over: Accesses | None) -> None:
+        """Learn from bursts that are over."""
+        if over is None:
+            return
+        touches = self._formation.take(over)
         self._speculation.see_touches(touches)
-        self._classify_groups(touches.groups)
+        self._retention.see_touches(touches)
+        self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
         is_read = ~touches.is_write
         self._reads += float(is_read.sum())
         self._flash_reads += float((is_read & ~touches.is_hit).sum())
-        self._try_policies(touches, is_read)
+        self._look_around(touches, float(over.times_s.max()))
 
-    def _classify_groups(self, numbers: I64) -> None:
-        groups = self._groups
-        scores = self._score.scores(groups, numbers)
-        groups.score[numbers] = scores
-        score, gap = self._score.buckets(scores, groups.gap_s[numbers])
-        shared = groups.kind[numbers] == SHARED
-        groups.value_class[numbers] = value_classes(score, gap, groups.touches[numbers], shared)
-        groups.asked_s[numbers] = 0
-
-    def _try_policies(self, touches: Touches, is_read: Bools) -> None:
-        groups = self._groups
-        owner = np.maximum(self._extents.group[touches.rows], 0)
-        keys = self._extents.key[touches.rows]
-        learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
-        classes = {"lru": learned, "mq": queue, "hazard": learned}
-        self._shadows.see(keys, classes, touches.times_s, is_read, self._tables)
+    def _look_around(self, touches: Touches, now_s: float) -> None:
+        """Note which groups are likely next."""
+        begun = touches.groups[touches.begins]
+        self._successors.see(touches.sources, touches.targets, touches.lags_s)
+        self._successors.visit(begun, now_s)
+        self._followers.append((Source.SUCCESSOR, self._successors.after(begun)))
+        neighbours = self._hints.neighbours
+        if neighbours is not None:
+            neighbours.see(begun, now_s)
+            near = neighbours.near(touches.rows, self._extents.group, now_s)
+            self._followers.append((Source.NEIGHBOUR, near))
 
     def _hear_evictions(self, gone: Evictions) -> None:
         owner = self._extents.group[gone.rows]
         self._groups.missing[owner[owner >= 0]] = 1
-        read = ~gone.is_unread
-        if read.any():
-            ages_s = gone.ages_s[read]
-            where = (gone.classes[read], age_bins(ages_s))
-            self._prices.see_victims(self._outlook.keep[where])
-            share = 1 - 0.998 ** len(ages_s)
-            self._life_s += share * (float(ages_s.mean()) - self._life_s)
-            for policy, table in self._tables.items():
-                worth = float(table[where].mean())
-                self._margins[policy] += share * (worth - self._margins[policy])
+        self._retention.see_victims(gone)
         self._speculation.see_evictions(gone)
 
     # ---- deciding ----
@@ -268,42 +247,33 @@ class Prestager:
             self._fade(now_s - self._refreshed_s)
         self._refreshed_s = now_s
         self._forget()
-        chances = self._chances(now_s)
         limit = self._config.most_flash_reads * self._reads
-        self._prices.see_use(is_dear=self._flash_reads > limit)
-        self._outlook = outlook(chances, self._prices.memory, self._prices.flash)
-        self._set_tables()
-        before, policy = self._shadows.chosen, self._shadows.choose()
-        if (before == "mq") != (policy == "mq"):
+        precision, low = self._speculation.ledger.precision(Source.RETURN)
+        is_wasteful = 2 * precision - low < self._config.precision  # very likely
+        is_dear = self._flash_reads > limit or is_wasteful
+        self._retention.prices.see_use(is_dear=is_dear)
+        values = self._retention.refresh(now_s)
+        before, self._policy = self._policy, self._retention.shadows.chosen
+        if (before == "mq") != (self._policy == "mq"):
+            # Classes mean something else from now on.
             rows = self._extents.live_rows()
             self._unsaid.append(rows[self._extents.resident[rows] != 0])
-        table = in_force(self._tables[policy], self._margins[policy], self._prices.memory)
-        return table.astype(np.float32)
+        return values
 
-    def _chances(self, now_s: float) -> F64:
-        """Return the chances of a return by class and age, after a look at all that wait."""
-        groups = self._groups
-        number = groups.live()
-        self._score.see_waiting(groups, number, np.full(len(number), now_s))
-        self._score.update_rates()
-        own = number[groups.kind[number] != SHARED]
-        recent = own[now_s - groups.touched_s[own] < RECENT_S]
-        self._score.update_cuts(groups.score[recent], groups.gap_s[recent])
-        classes, size = groups.value_class[number].astype(np.int64), groups.size[number]
-        where = classes * AGE_BINS + age_bins(now_s - groups.touched_s[number])
-        waiting = np.bincount(where, size, minlength=CLASSES * AGE_BINS)
-        count = np.bincount(classes, minlength=CLASSES)
-        total = np.bincount(classes, groups.score[number], minlength=CLASSES)
-        seen = count > 0
-        self._class_scores[seen] = total[seen] / count[seen]
-        expected = self._score.chances(self._class_scores, STRATA)
-        mean = float(size.mean()) if len(size) else 1.0
-        return self._hazard.chances(waiting.reshape(CLASSES, AGE_BINS), expected, mean)
+    def _fade(self, elapsed_s: float) -> None:
+        self._retention.fade(elapsed_s)
+        self._speculation.ledger.fade(elapsed_s)
+        self._speculation.guard.fade(elapsed_s)
+        if self._hints.neighbours is not None:
+            self._hints.neighbours.fade(elapsed_s)
+            self._hints.neighbours.update()
+        factor = 2.0 ** (-elapsed_s / USE_HALF_LIFE_S)
+        self._reads *= factor
+        self._flash_reads *= factor
 
     def _forget(self) -> None:
         """Forget extents that are no more, and the oldest groups when too much is known."""
-        extents, groups = self._extents, self._groups
-        doomed = self._doomed
+        extents, groups, doomed = self._extents, self._groups, self._doomed
         if extents.count > self._config.most_extents:
             number = groups.live()
             number = number[np.argsort(groups.touched_s[number], kind="stable")]
@@ -311,25 +281,11 @@ class Prestager:
             old = number[: 1 + int(np.searchsorted(held, held[-1] // 8))]
             doomed.append(groups.members(old, extents)[1])
         if doomed:
-            self._learn_from(self._bursts.take_all())
+            self._learn(self._bursts.take_all())
             self._formation.forget(np.unique(np.concatenate(doomed)))
             doomed.clear()
         if groups.is_sparse():
             groups.compact(extents)
-
-    def _fade(self, elapsed_s: float) -> None:
-        self._hazard.fade(elapsed_s)
-        self._score.fade(elapsed_s)
-        self._speculation.ledger.fade(elapsed_s)
-        self._speculation.guard.fade(elapsed_s)
-        self._shadows.fade(elapsed_s)
-        factor = 2.0 ** (-elapsed_s / 120.0)
-        self._reads *= factor
-        self._flash_reads *= factor
-
-    def _set_tables(self) -> None:
-        mq = mq_table(2 * self._life_s)
-        self._tables = {"lru": lru_table(), "mq": mq, "hazard": self._outlook.keep}
 
     def _classify(self, now_s: float) -> NDArray[np.void]:
         """Return orders that give the extents touched since the last time their classes."""
@@ -337,34 +293,47 @@ class Prestager:
             return np.zeros(0, ORDER)
         rows = np.concatenate(self._unsaid) if len(self._unsaid) > 1 else self._unsaid[0]
         self._unsaid.clear()
-        extents, groups = self._extents, self._groups
-        owner = extents.group[rows]
+        owner = self._extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
         orders = self._orders(rows, OrderKind.CLASSIFY)
-        is_queued = self._shadows.chosen == "mq"
-        queue = queue_classes(groups.touches[owner])
-        orders["value_class"] = queue if is_queued else groups.value_class[owner]
-        age_s = np.maximum(now_s - groups.touched_s[owner], 0)
+        orders["value_class"] = self._retention.classes_in_force(owner)
+        age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
         orders["age_ns"] = (age_s * 1e9).astype(np.uint64)
         return orders
 
-    def _fetch(self, now_s: float, gauges: Gauges) -> NDArray[np.void]:
-        candidates = self._speculation.planner.by_return(
-            now_s, self._outlook, self._prices.memory
-        )
-        if len(candidates.groups) == 0:
-            return np.zeros(0, ORDER)
+    def _fetch(self, now_s: float, gauges: Gauges) -> list[NDArray[np.void]]:
+        """Return orders of what is worth a fetch: what is most sure to be near first."""
         room = room_for(gauges, self._config.horizon_s)
-        is_idle = gauges.fetches == 0
-        chosen = self._speculation.propose(
-            Source.RETURN, candidates, room, now_s, is_idle=is_idle
-        )
-        return self._fetch_orders(chosen, now_s)
+        orders = []
+        for source, candidates in self._candidates(now_s):
+            if room <= 0 or len(candidates.groups) == 0:
+                continue
+            chosen = self._speculation.propose(
+                source, candidates, room, now_s, is_idle=gauges.fetches == 0
+            )
+            room -= len(chosen.rows)
+            orders.append(self._fetch_orders(chosen, now_s))
+        return orders
+
+    def _candidates(self, now_s: float) -> list[tuple[Source, Candidates]]:
+        prices, groups = self._retention.prices, self._groups
+        reading = continuing(self._bursts, self._extents, groups, self._flows)
+        found = [(Source.CONTINUATION, reading), *self._followers]
+        self._followers.clear()
+        dated = []
+        for source, followers in found:
+            alive = groups.kind[followers.groups] != FREE
+            alive &= groups.missing[followers.groups] != 0
+            dated.append((source, by_date(followers.where(alive), now_s, prices)))
+        due = self._speculation.planner.by_return(now_s, self._retention.outlook, prices.memory)
+        return [*dated, (Source.RETURN, due)]
 
     def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:
         orders = self._orders(chosen.rows, OrderKind.FETCH)
         orders["value_class"] = hold_classes(chosen.holds_s)
-        orders["value"] = np.minimum(chosen.gains, HELD_WORTH) * self._prices.memory
+        # Only the learned table knows the gain in the unit of what it would drive out.
+        worth = np.minimum(chosen.gains, FETCH_WORTH) if self._policy == "hazard" else FETCH_WORTH
+        orders["value"] = worth * self._retention.prices.memory
         orders["id"] = self._last_id + 1 + np.arange(len(orders))
         orders["expires_ns"] = int((now_s + 4 * self._config.horizon_s) * 1e9)
         self._last_id += len(orders)

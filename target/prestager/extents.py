@@ -11,7 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "WAITING", "ExtentMap", "extent_keys"]
+__all__ = [
+    "ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "WAITING", "ExtentMap", "extent_keys",
+]  # fmt: skip
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
@@ -127,7 +129,7 @@ class ExtentMap:
             self._grow()
         made = np.concatenate((reused, np.arange(used, used + fresh)))
         for name, kind in FIELDS[1:]:
-            getattr(self, name)[made] = kind(ABSENT if name == "group" else 0)  # type: ignore[arg-type]
+            getattr(self, name)[made] = kind(ABSENT if name == "group" else 0)
         self.count += count
         return made
 

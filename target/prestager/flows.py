@@ -21,7 +21,7 @@ __all__ = ["DEFAULT_GAP_S", "Flows", "burst_gap"]
 DEFAULT_GAP_S: Final = 0.02
 LEAST_GAP_S: Final = 0.001
 MOST_GAP_S: Final = 1.0
-LEARN_EVERY: Final = 128
+LEARN_EVERY: Final = 1024
 """Gaps of a flow between two looks at its histogram."""
 
 
@@ -42,12 +42,13 @@ def burst_gap(histogram: F64) -> float:
 
 
 class Flows:
-    """Flows by number: their last access, the group and place that their burst has come to."""
+    """Flows by number: their last access, when their burst began, the group and place it is at."""
 
     def __init__(self) -> None:
         self._number: dict[int, int] = {}
         self.last_s = np.zeros(0)
         self.gap_s = np.zeros(0)
+        self.began_s = np.zeros(0)
         self.group = np.zeros(0, np.int64)
         self.position = np.zeros(0, np.int64)
         self._gaps = np.zeros((0, AGE_BINS))
@@ -89,6 +90,7 @@ class Flows:
 
         self.last_s = grown(self.last_s, -np.inf)
         self.gap_s = grown(self.gap_s, DEFAULT_GAP_S)
+        self.began_s = grown(self.began_s, -np.inf)
         self.group = grown(self.group.astype(np.float64), ABSENT).astype(np.int64)
         self.position = grown(self.position.astype(np.float64), 0).astype(np.int64)
         self._gaps = grown(self._gaps, 0)

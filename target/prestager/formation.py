@@ -1,11 +1,10 @@
 """How groups are formed: which group a burst goes on with, and which extents move to it.
 
-A piece is what one flow accessed without a long gap within one batch of facts. It goes on with the
-group of the flow's open burst; else with the group that most of its known extents are of, if at
-least half of that group is in it; else it begins a group of its own, which takes over what it touched and,
-when it touched a good part of that one, that group's history. Writes thus extend the chain
-that was read before them. An extent that groups go on taking from each other becomes a group of its
-own, which is rated by itself.
+A piece is what one flow accessed without a long gap. It goes on with the group of the flow's open
+burst; else with the group that most of its known extents are of, if at least half of that group is
+in it; else it begins a group of its own, which takes over what it touched and, when it touched a
+good part of that group, its history. Writes thus extend the chain that was read before them. An
+extent that groups go on taking from each other becomes a group of its own, rated by itself.
 """
 
 from __future__ import annotations
@@ -81,6 +80,10 @@ class Touches:
     """Groups that came back, by their numbers until now."""
     freed: I64
     """Groups that are no more: others took all of their extents."""
+    sources: I64
+    targets: I64
+    lags_s: F64
+    """On one flow the burst of a target began so much later than that of its source."""
 
 
 @dataclass(slots=True)
@@ -136,13 +139,14 @@ class Formation:
         is_return &= ~rows.is_shared | (age_s > self._flows.gap_s[pieces.flows[rows.piece]])
         returned = self._tell_returns(rows, pieces, is_return)
         touched, begins = self._touch(rows, pieces, is_return)
+        edges = self._follow(pieces)
         shared, freed = self._settle(rows, pieces)
         touched = np.concatenate((touched, shared))
         begins = np.concatenate((begins, np.ones(len(shared), bool)))
         alive = groups.kind[touched] != FREE
         return Touches(
             rows.rows, rows.before, before_class, age_s, is_return, rows.is_write, rows.is_hit,
-            rows.times_s, touched[alive], begins[alive], returned, freed,
+            rows.times_s, touched[alive], begins[alive], returned, freed, *edges,
         )  # fmt: skip
 
     def _cut(self, accesses: Accesses) -> _Pieces:
@@ -323,6 +327,43 @@ class Formation:
         groups.tenant[made] = groups.tenant[before]
         extents.group[row] = made
         groups.append(made, row)
+
+    def _follow(self, pieces: _Pieces) -> tuple[I64, I64, F64]:
+        """Return which groups came after which on their flows, and how much later."""
+        flows, flow = self._flows, pieces.flows
+        before, began_s = flows.group[flow], flows.began_s[flow]
+        again = np.flatnonzero(flow[1:] == flow[:-1]) + 1
+        before[again], began_s[again] = pieces.target[again - 1], pieces.times_s[again - 1]
+        starts = ~pieces.is_open
+        flows.began_s[flow[starts]] = pieces.times_s[starts]
+        known = starts & (before >= 0) & (pieces.target >= 0) & np.isfinite(began_s)
+        return before[known], pieces.target[known], (pieces.times_s - began_s)[known]
+
+    def adopt(self, rows: I64, tenant: int, now_s: float) -> None:
+        """Make a group of extents that a host says belong together, each once, in their order.
+
+        Nothing happens when most of them are of one group already.
+        """
+        groups, extents = self._groups, self._extents
+        owner = extents.group[rows].astype(np.int64)
+        held = np.unique(owner[owner >= 0], return_counts=True)[1]
+        if len(held) and held.max() >= COVERAGE * len(rows):
+            return
+        free = (owner < 0) | (groups.kind[np.maximum(owner, 0)] != SHARED)
+        rows, owner = rows[free], owner[free]
+        if len(rows) == 0:
+            return
+        lost, counts = np.unique(owner[owner >= 0], return_counts=True)
+        made = groups.make(1)
+        groups.size[lost] -= counts.astype(np.int32)
+        groups.size[made] = len(rows)
+        groups.tenant[made], groups.touched_s[made], groups.missing[made] = tenant, now_s, 1
+        extents.group[rows] = made[0]
+        extents.position[rows] = np.arange(len(rows))
+        extents.turn[rows] = 0
+        groups.append(np.full(len(rows), made[0]), rows)
+        groups.forget(lost[groups.size[lost] == 0])
+        self._flows.forget_groups(groups.kind == FREE)
 
     def forget(self, rows: I64) -> None:
         """Forget extents, each once; groups that have none left go too."""

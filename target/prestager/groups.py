@@ -45,7 +45,7 @@ def slices(starts: I64, lengths: I64) -> I64:
     """Return the numbers of all slices [start, start + length), one slice after the other."""
     total = int(lengths.sum())
     before = np.cumsum(lengths) - lengths
-    return np.arange(total) + np.repeat(starts - before, lengths)
+    return np.asarray(np.arange(total) + np.repeat(starts - before, lengths), np.int64)
 
 
 class Groups:

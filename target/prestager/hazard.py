@@ -18,23 +18,13 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, EDGES_S, MIDDLES_S
 
-__all__ = ["F64", "SMOOTH", "ReturnHazard", "prior_chances"]
+__all__ = ["F64", "ReturnHazard", "prior_chances"]
 
 F64 = NDArray[np.float64]
 
 PRIOR_RATE: Final = 0.1
 PRIOR_OFFSET_S: Final = 30.0
 """The prior hazard is 0.1 / (age + 30 s), the form found by experiment for chat and agents."""
-
-
-def _smoothing(times: int) -> F64:
-    """Return a matrix that spreads what was counted in a bin over its neighbours."""
-    kernel = 0.5 * np.eye(AGE_BINS) + 0.25 * (np.eye(AGE_BINS, k=1) + np.eye(AGE_BINS, k=-1))
-    kernel /= kernel.sum(1, keepdims=True)
-    return np.asarray(np.linalg.matrix_power(kernel, times), np.float64)
-
-
-SMOOTH: Final = _smoothing(1)
 
 
 def prior_chances() -> F64:
@@ -73,7 +63,6 @@ class ReturnHazard:
         """
         returned = self.returned
         risk = returned + waiting / 2 + (returned + waiting) @ self._passed
-        returned, risk = returned @ SMOOTH, risk @ SMOOTH
         strength = self._strength * max(1.0, mean_size)
         # As many returns as `strength` are believed of what is expected, however rare they are.
         doubt = strength / np.maximum(expected, 1e-3)

@@ -1,9 +1,9 @@
 """A share of predictions is not acted on, so that the benefit is a difference that was measured.
 
 Which ones is drawn by seed and serial number before anything is known of them, so acted and held
-predictions are alike but for the acting. What is compared is how many of a prediction's extents were
-found in the tier when they were read (0 when nobody came): on average, acted less held, is what
-acting on one prediction gains, whatever would have been warm anyway.
+predictions are alike but for the acting. What is compared is how many of a prediction's extents
+were found in the tier when they were read (0 when nobody came): on average, acted less held, is
+what acting on one prediction gains, whatever would have been warm anyway.
 """
 
 from __future__ import annotations

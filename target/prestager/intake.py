@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.extents import EXTENT_BITS, WAITING, I64, ExtentMap, extent_keys
+from prestage.target.prestager.extents import EXTENT_BITS, I64, WAITING, ExtentMap, extent_keys
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Bools
 from prestage.target.prestager.groups import slices

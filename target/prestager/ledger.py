@@ -111,6 +111,7 @@ class Ledger:
         self.is_free = np.zeros(capacity, bool)
         self.size = np.zeros(capacity, np.int32)
         self.hits = np.zeros(capacity, np.int32)
+        self.reads = np.zeros(capacity, np.int32)
         self._half_life_s = half_life_s
         self._limits = limits
         sources = len(Source)
@@ -146,7 +147,7 @@ class Ledger:
         self.deadline_s[slots] = deadlines_s
         self.is_acted[slots], self.is_free[slots] = is_acted, is_free
         self.size[slots] = sizes
-        self.hits[slots] = 0
+        self.hits[slots] = self.reads[slots] = 0
         self.predictions[source] += len(groups)
         self.totals[source, _Field.PREDICTED] += int(np.sum(sizes))
         self.totals[source, _Field.ISSUED] += int(np.sum(sizes[is_acted]))
@@ -156,12 +157,17 @@ class Ledger:
         """Extents of predictions were read: one slot for each, and whether it was warm."""
         acted = self.is_acted[slots]
         for field, which in ((_Field.IN_TIME, acted & is_hit), (_Field.LATE, acted & ~is_hit)):
-            np.add.at(self.totals, (self.source[slots[which]], field), 1)
+            self._count(self.source[slots[which]], field)
         np.add.at(self.hits, slots[is_hit], 1)
+        np.add.at(self.reads, slots, 1)
 
     def see_evicted(self, slots: I64) -> None:
         """Extents that were fetched for predictions left the tier unread."""
-        np.add.at(self.totals, (self.source[slots], _Field.EVICTED), 1)
+        self._count(self.source[slots], _Field.EVICTED)
+
+    def _count(self, sources: NDArray[Any], field: _Field, sizes: Any = None) -> None:
+        counted = np.bincount(sources, sizes, minlength=len(Source))
+        self.totals[:, field] += counted.astype(np.int64)
 
     def due(self, now_s: float) -> I64:
         """Return the slots of predictions whose deadline has passed."""
@@ -169,16 +175,16 @@ class Ledger:
 
     def end(self, slots: I64, *, is_used: bool) -> Ended:
         """End predictions, each once: their groups came, or did not in time."""
-        source, chance = self.source[slots], self.chance[slots]
-        weight = self.size[slots].astype(np.float64)
-        kind = 0 if is_used else 1
-        np.add.at(self.beta, (source, kind), weight)
+        source = self.source[slots].astype(np.int64)
+        chance, size = self.chance[slots], self.size[slots].astype(np.float64)
+        came = np.minimum(self.reads[slots], size)
+        np.add.at(self.beta, source, np.stack((came, size - came), axis=1))
         step = np.minimum((chance * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
-        row = np.stack((weight, weight * chance, weight * is_used), axis=1)
+        row = np.stack((size, size * chance, came), axis=1)
         np.add.at(self.reliability, (source, step), row)
         acted = self.is_acted[slots]
         if not is_used:
-            np.add.at(self.totals, (source[acted], _Field.EXPIRED), self.size[slots[acted]])
+            self._count(source[acted], _Field.EXPIRED, self.size[slots[acted]])
         used = np.full(len(slots), is_used)
         ended = Ended(acted, self.is_free[slots], used, self.hits[slots].astype(np.int64))
         self.group[slots] = -1
@@ -191,7 +197,7 @@ class Ledger:
         self.reliability *= factor
 
     def precision(self, source: Source) -> tuple[float, float]:
-        """Return the mean of the share that is used, and what it is at least: one deviation less."""
+        """Return the mean of the share that is used, and that less one deviation."""
         used, unused = self.beta[source].tolist()
         unit = self._mean_size()
         alpha, beta = used / unit + PRIOR_USED, unused / unit + PRIOR_UNUSED
@@ -213,7 +219,7 @@ class Ledger:
 
     def calibrated(self, source: Source, chances: F64) -> F64:
         """Return chances corrected by what came of predictions like them."""
-        count, predicted, came = self.reliability[source].T
+        _, predicted, came = self.reliability[source].T
         prior = CALIBRATION_PRIOR * self._mean_size() / 2
         factor = (came + prior) / (predicted + prior)
         step = np.minimum((chances * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
@@ -229,15 +235,13 @@ class Ledger:
         return tuple(self._report(source) for source in Source)
 
     def _report(self, source: Source) -> SourceReport:
-        totals = self.totals[source].tolist()
-        _, low = self.precision(source)
-        issued, in_time = totals[_Field.ISSUED], totals[_Field.IN_TIME]
+        counts = {field.name.lower(): int(self.totals[source, field]) for field in _Field}
         return SourceReport(
-            source.name.lower(),
-            self.gate(source).name.lower(),
-            int(self.predictions[source]),
-            *totals,
-            in_time / max(issued, 1),
-            low,
-            self.calibration_error(source),
+            source=source.name.lower(),
+            gate=self.gate(source).name.lower(),
+            predictions=int(self.predictions[source]),
+            **counts,
+            precision=counts["in_time"] / max(counts["issued"], 1),
+            low=self.precision(source)[1],
+            calibration_error=self.calibration_error(source),
         )

@@ -1,4 +1,4 @@
-"""What was learned as named arrays, and back: for a snapshot (prestage.target.prestager.snapshot)."""
+"""What was learned as named arrays, and back, for a snapshot."""
 
 from __future__ import annotations
 

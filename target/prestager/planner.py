@@ -6,23 +6,25 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import age_bins
-from prestage.target.prestager.extents import WAITING, I64, ExtentMap
-from prestage.target.prestager.groups import FREE, Groups
+from prestage.target.prestager.extents import I64, WAITING, ExtentMap
 from prestage.target.prestager.formation import Bools
-from prestage.target.prestager.prices import Outlook
+from prestage.target.prestager.groups import FREE, Groups
 from prestage.target.prestager.hazard import F64
+from prestage.target.prestager.prices import Outlook, Prices
 from prestage.target.prestager.shared import Gauges
+from prestage.target.prestager.successors import Followers
 
-__all__ = ["Candidates", "Plan", "Planner", "ranges", "room_for"]
+__all__ = ["Candidates", "Plan", "Planner", "by_date", "room_for"]
 
 STRIPE: Final = 1 << 17
 """Groups that are looked at in one turn."""
 SHORTEST_S: Final = 1.0
-LONGEST_S: Final = 3600.0
+LONGEST_S: Final = 900.0
 """How far ahead the deadline of a prediction may be."""
+LATE: Final = 3.0
+"""What is wanted at a known time is given up when it is so many times as late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,13 @@ def room_for(gauges: Gauges, horizon_s: float) -> int:
     return max(0, int(free / gauges.slot_size))
 
 
-def ranges(keys: NDArray[np.uint64]) -> tuple[I64, I64]:
-    """Return (first index, count) of runs of keys that follow each other."""
-    begins = np.ones(len(keys), bool)
-    begins[1:] = keys[1:] != keys[:-1] + np.uint64(1)
-    first = np.flatnonzero(begins)
-    return first, np.diff(np.append(first, len(keys)))
+def by_date(followers: Followers, now_s: float, prices: Prices) -> Candidates:
+    """Return groups that are wanted at a known time, of which a fetch is worth its prices.
+
+    Held from now on, each costs memory until its time; what a second of it gains is the index.
+    """
+    index = (followers.chances - prices.flash) / np.maximum(followers.lags_s, SHORTEST_S)
+    gains = index / max(prices.memory, 1e-12)
+    deadline_s = now_s + np.clip(LATE * followers.lags_s + SHORTEST_S, SHORTEST_S, LONGEST_S)
+    found = Candidates(followers.groups, gains, followers.chances, deadline_s)
+    return found.where(gains > 1)

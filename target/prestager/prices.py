@@ -1,18 +1,18 @@
 """What it is worth to hold a group, and to fetch it: a small dynamic programme with two prices.
 
-The benefit of one extent served from DRAM is 1. The memory price (per extent and second of DRAM) and
-the flash price (per extent read) are in that unit. Over the age bins of a class, with the chance p
-of a return within the bin, the expected time e in it and q = 1 - p:
+The benefit of one extent served from DRAM is 1. The memory price (per extent and second of DRAM)
+and the flash price (per extent read) are in that unit. Over the age bins of a class, with the
+chance p of a return within the bin, the expected time e in it and q = 1 - p:
 
     resident      V_R = max(p - memory_price e + q V_R', q V_N')
     not resident  V_N = max(q V_N', V_R - flash_price)
     advantage     U   = (p - memory_price e + q V_R') - q V_N'
 
-Keep while U > 0, fetch when U > flash_price, between them do nothing. Turned round, that gives what
-needs no memory price, an index in the sense of P. Whittle ("Restless bandits: activity allocation in
-a changing world", Journal of Applied Probability 25A, 1988): the keep index is the highest memory
-price at which U > 0, the fetch index the highest at which U > flash_price. What has the lowest keep
-index goes first; what is not there is fetched when its fetch index is above that.
+Keep while U > 0, fetch when U > flash_price, between them do nothing. Turned round, that gives
+what needs no memory price, an index in the sense of P. Whittle ("Restless bandits: activity
+allocation in a changing world", Journal of Applied Probability 25A, 1988): the keep index is the
+highest memory price at which U > 0, the fetch index the highest at which U > flash_price. What has
+the lowest keep index goes first; what is not there is fetched when its fetch index is above that.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from prestage.target.prestager.hazard import F64
 
 __all__ = ["Outlook", "Prices", "advantage", "outlook"]
 
+FIRST_FLASH: Final = 0.2
+"""The flash price before anything is known."""
 VICTIM_SHARE: Final = 0.002
 """Of the memory price that one victim makes."""
-PRICES: Final = 1e-6 * 1.18 ** np.arange(84)
+PRICES: Final[F64] = 1e-6 * np.float64(1.18) ** np.arange(84)
 """Memory prices that are tried: 1e-6 to 0.9 a second."""
 
 
@@ -93,9 +95,9 @@ class Prices:
     otherwise, but not below its floor.
     """
 
-    def __init__(self, *, flash_floor: float, flash_ceiling: float = 0.95) -> None:
+    def __init__(self, *, flash_floor: float, flash_ceiling: float = 0.6) -> None:
         self.memory = 0.0
-        self.flash = flash_floor
+        self.flash = max(flash_floor, FIRST_FLASH)
         self._floor = flash_floor
         self._ceiling = flash_ceiling
 

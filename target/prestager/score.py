@@ -3,8 +3,8 @@
 The hazard of a group is a baseline by age times exp(score), the proportional hazards of D. Cox,
 "Regression models and life-tables", Journal of the Royal Statistical Society B 34 (1972). The score
 is a sum of weights, one for each feature by bucket: touches, size, what was written last, the last
-two gaps, and pairs of them. Each weight moves towards what was seen (returns) less what was expected
-(hazard integrated over the time waited), the less the more it has seen.
+two gaps, and pairs of them. Each weight moves by what was seen (returns) less what was expected
+(the hazard over the time waited), the less the more it has seen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S, age_bins
 from prestage.target.prestager.classes import GAPS, SCORES
 from prestage.target.prestager.extents import I64
 from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.hazard import F64, SMOOTH, prior_chances
+from prestage.target.prestager.hazard import F64, prior_chances
 
 __all__ = ["FEATURES", "ReturnScore"]
 
@@ -92,7 +92,7 @@ class ReturnScore:
     def scores(self, groups: Groups, numbers: I64) -> NDArray[np.float32]:
         """Return the scores of groups as they are now."""
         total = self.weights[features(groups, numbers)].sum(0)
-        return np.clip(total, -MOST, MOST).astype(np.float32)
+        return np.asarray(np.clip(total, -MOST, MOST), np.float32)
 
     def see_waiting(self, groups: Groups, numbers: I64, until_s: NDArray[Any]) -> None:
         """Groups waited since they were looked at last, up to `until_s`, and did not come."""
@@ -143,14 +143,15 @@ class ReturnScore:
     def fade(self, elapsed_s: float) -> None:
         """Let what was counted lose weight."""
         factor = 2.0 ** (-elapsed_s / self._half_life_s)
-        for counts in (self.expected, self.returned, self.exposed_s):
-            counts *= factor
+        self.expected *= factor
+        self.returned *= factor
+        self.exposed_s *= factor
 
     def update_rates(self) -> None:
         """Take the baselines anew from what was counted."""
-        returned, exposed_s = self.returned @ SMOOTH, self.exposed_s @ SMOOTH
         prior = -np.log1p(-prior_chances()) / WIDTHS_S
-        self.rates = (returned + BASELINE_DOUBT) / (exposed_s + BASELINE_DOUBT / prior)
+        known = self.exposed_s + BASELINE_DOUBT / prior
+        self.rates = (self.returned + BASELINE_DOUBT) / known
         steps = np.cumsum(self.rates * WIDTHS_S, axis=1)
         self._sums = np.concatenate((np.zeros((STRATA, 1)), steps), axis=1)
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import age_bins
-from prestage.target.prestager.extents import I64
 from prestage.target.prestager.formation import Bools
 from prestage.target.prestager.hazard import F64
 
@@ -24,7 +23,7 @@ __all__ = ["ShadowCache", "Shadows"]
 
 ENTRIES: Final = 1024
 """Of a shadow cache at most, which says what share is sampled."""
-BATCH: Final = 64
+BATCH: Final = 128
 """Sampled accesses that are taken together."""
 WAIT_S: Final = 1.0
 """The longest time that they wait for others."""
@@ -77,7 +76,7 @@ class ShadowCache:
 
 
 class Shadows:
-    """Tries policies side by side. `chosen` is the one in force; the first is the one to begin with."""
+    """Tries policies side by side. `chosen` is the one in force, at first the first of them."""
 
     def __init__(self, policies: Sequence[str], frame_count: int, half_life_s: float) -> None:
         self.policies = tuple(policies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prestage.target.prestager.extents import ABSENT, AHEAD, I64, PREDICTED, WAITING, ExtentMap
 from prestage.target.prestager.formation import Bools, Touches
@@ -90,7 +91,7 @@ class Speculation:
         if len(slots):
             self._settle(self.ledger.end(slots, is_used=True), numbers)
 
-    def _see_hits(self, touches: Touches, marks: I64, which: I64) -> None:
+    def _see_hits(self, touches: Touches, marks: NDArray[np.uint8], which: I64) -> None:
         slots = self._groups.prediction[touches.before[which]].astype(np.int64)
         which, slots = which[slots >= 0], slots[slots >= 0]
         is_hit = touches.is_hit[which] & ~touches.is_write[which]

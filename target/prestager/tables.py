@@ -13,7 +13,7 @@ from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S
 from prestage.target.prestager.classes import HELD, HOLDS_S, LEVELS
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["HELD_WORTH", "POLICIES", "in_force", "lru_table", "mq_table"]
+__all__ = ["FETCH_WORTH", "POLICIES", "in_force", "lru_table", "mq_table"]
 
 POLICIES: Final = ("lru", "mq", "hazard")
 
@@ -21,8 +21,10 @@ FRESH: Final = 0
 ONCE: Final = 1
 FRESH_S: Final = 30.0
 """For how long what a hint brought in is held while nobody has read it."""
-HELD_WORTH: Final = 2.0
+HELD_WORTH: Final = 4.0
 """What was fetched ahead is worth so much more than what is evicted, while it is held."""
+FETCH_WORTH: Final = 2.0
+"""A fetch evicts what is worth less than so many times what is usually evicted, at most."""
 
 
 def lru_table() -> F64:
@@ -49,5 +51,5 @@ def in_force(table: F64, margin: float, price: float) -> F64:
     result = table * (price / max(margin, 1e-300))
     result[ONCE] = 0
     result[FRESH] = np.where(MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
-    result[HELD:] = np.where(MIDDLES_S < HOLDS_S[:, None], HELD_WORTH * price, 0)
+    result[HELD:] = np.where(HOLDS_S[:, None] > MIDDLES_S, HELD_WORTH * price, 0)
     return result

@@ -1,0 +1,139 @@
+"""What extents are worth: scores and return times of groups, and the tables that follow."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
+from prestage.target.prestager.classes import STRATA, queue_classes, value_classes
+from prestage.target.prestager.extents import I64, ExtentMap
+from prestage.target.prestager.formation import Bools, Touches
+from prestage.target.prestager.groups import SHARED, Groups
+from prestage.target.prestager.hazard import F64, ReturnHazard
+from prestage.target.prestager.intake import Evictions
+from prestage.target.prestager.prices import VICTIM_SHARE, Prices, outlook
+from prestage.target.prestager.score import ReturnScore
+from prestage.target.prestager.shadow import Shadows
+from prestage.target.prestager.tables import POLICIES, in_force, lru_table, mq_table
+
+__all__ = ["Retention"]
+
+RECENT_S: Final = 1200.0
+"""Groups touched so lately say how scores are spread."""
+MQ_LIVES: Final = 2.0
+"""MQ's life time, as a multiple of the age of what is evicted."""
+
+
+class Retention:
+    """Rates groups, and says by which table the tier evicts."""
+
+    def __init__(
+        self, extents: ExtentMap, groups: Groups, *,
+        frame_count: int, half_life_s: float, flash_floor: float,
+    ) -> None:  # fmt: skip
+        self._extents = extents
+        self._groups = groups
+        self.score = ReturnScore(half_life_s)
+        self.hazard = ReturnHazard(half_life_s=half_life_s)
+        self.prices = Prices(flash_floor=flash_floor)
+        self.shadows = Shadows(POLICIES, frame_count, half_life_s)
+        self._class_scores = np.zeros(CLASSES)
+        chances = self.score.chances(self._class_scores, STRATA)
+        self.outlook = outlook(chances, 0.0, flash_floor)
+        self.life_s = 60.0
+        """How old victims are, as of late."""
+        self._margins = dict.fromkeys(POLICIES, 0.0)
+        """What victims are worth by each table, as of late."""
+        self._tables: dict[str, F64] = {}
+        self._set_tables()
+
+    # ---- learning ----
+
+    def see_returns(self, numbers: I64, times_s: F64) -> None:
+        """Groups came back; their records are still as they were."""
+        self.score.see_returns(self._groups, numbers, times_s)
+
+    def see_touches(self, touches: Touches) -> None:
+        """Extents were touched: rate their groups anew."""
+        back = touches.is_return
+        self.hazard.add_returns(touches.before_class[back], age_bins(touches.before_age_s[back]))
+        groups, number = self._groups, touches.groups
+        scores = self.score.scores(groups, number)
+        groups.score[number] = scores
+        score, gap = self.score.buckets(scores, groups.gap_s[number])
+        shared = groups.kind[number] == SHARED
+        groups.value_class[number] = value_classes(score, gap, groups.touches[number], shared)
+        self._try_policies(touches, ~touches.is_write)
+
+    def _try_policies(self, touches: Touches, is_read: Bools) -> None:
+        groups = self._groups
+        owner = np.maximum(self._extents.group[touches.rows], 0)
+        keys = self._extents.key[touches.rows]
+        learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
+        classes = {"lru": learned, "mq": queue, "hazard": learned}
+        self.shadows.see(keys, classes, touches.times_s, is_read, self._tables)
+
+    def see_victims(self, gone: Evictions) -> None:
+        """Extents were evicted: what they were worth is what a frame costs."""
+        read = ~gone.is_unread
+        if not read.any():
+            return
+        ages_s = gone.ages_s[read]
+        where = (gone.classes[read], age_bins(ages_s))
+        self.prices.see_victims(self.outlook.keep[where])
+        share = 1 - (1 - VICTIM_SHARE) ** len(ages_s)
+        self.life_s += share * (float(ages_s.mean()) - self.life_s)
+        for policy, table in self._tables.items():
+            worth = float(table[where].mean())
+            self._margins[policy] += share * (worth - self._margins[policy])
+
+    def fade(self, elapsed_s: float) -> None:
+        """Let what was counted lose weight."""
+        self.hazard.fade(elapsed_s)
+        self.score.fade(elapsed_s)
+        self.shadows.fade(elapsed_s)
+
+    # ---- deciding ----
+
+    def refresh(self, now_s: float) -> NDArray[np.float32]:
+        """Look at all groups, and return the value table that is to be in force."""
+        chances = self._chances(now_s)
+        self.outlook = outlook(chances, self.prices.memory, self.prices.flash)
+        self._set_tables()
+        policy = self.shadows.choose()
+        table = in_force(self._tables[policy], self._margins[policy], self.prices.memory)
+        return table.astype(np.float32)
+
+    def classes_in_force(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+        """Return the classes of groups that the table in force is about."""
+        if self.shadows.chosen == "mq":
+            return queue_classes(self._groups.touches[numbers])
+        return np.asarray(self._groups.value_class[numbers], np.uint8)
+
+    def _set_tables(self) -> None:
+        mq = mq_table(MQ_LIVES * self.life_s)
+        self._tables = {"lru": lru_table(), "mq": mq, "hazard": self.outlook.keep}
+
+    def _chances(self, now_s: float) -> F64:
+        """Return the chances of a return by class and age, after a look at all that wait."""
+        groups = self._groups
+        number = groups.live()
+        self.score.see_waiting(groups, number, np.full(len(number), now_s))
+        self.score.update_rates()
+        own = number[groups.kind[number] != SHARED]
+        recent = own[now_s - groups.touched_s[own] < RECENT_S]
+        self.score.update_cuts(groups.score[recent], groups.gap_s[recent])
+        classes = groups.value_class[number].astype(np.int64)
+        size = groups.size[number].astype(np.float64)
+        where = classes * AGE_BINS + age_bins(now_s - groups.touched_s[number])
+        waiting: F64 = np.bincount(where, size, minlength=CLASSES * AGE_BINS).astype(np.float64)
+        count = np.bincount(classes, minlength=CLASSES)
+        total = np.bincount(classes, groups.score[number], minlength=CLASSES)
+        seen = count > 0
+        self._class_scores[seen] = total[seen] / count[seen]
+        expected = self.score.chances(self._class_scores, STRATA)
+        mean = float(size.mean()) if len(size) else 1.0
+        return self.hazard.chances(waiting.reshape(CLASSES, AGE_BINS), expected, mean)
