@@ -127,7 +127,8 @@ void ps_orders_start_job(struct ps_orders *orders, uint64_t now_ns, struct ps_sc
 /* A fill that carried a cookie with PS_COOKIE_OF_ORDERS in it has ended. */
 void ps_orders_fill_ended(struct ps_orders *orders, uint64_t now_ns, uint64_t cookie,
                           uint32_t bytes, int32_t error);
-/* The model is gone: as PS_ORDER_RESET, and what stands in the ring is forgotten. */
+/* The model is gone: as PS_ORDER_RESET, and what stands in the ring is forgotten. Where very many
+ * fetches are pending some of them are left to ps_orders_take. */
 void ps_orders_reset(struct ps_orders *orders, uint64_t now_ns);
 void ps_orders_get_stats(const struct ps_orders *orders, struct ps_orders_stats *stats);
 /* All internal invariants (for tests): 0, or the number of the one that fails. */

@@ -229,6 +229,10 @@ void ps_orders_start_job(struct ps_orders *orders, uint64_t now_ns, struct ps_sc
   struct fetch *fetch = (struct fetch *)(void *)((uint8_t *)job - offsetof(struct fetch, job));
   uint32_t index = (uint32_t)(fetch - orders->fetches);
   assert(orders_fetch(orders, index)->state == FETCH_QUEUED);
+  if (orders->is_forgetting) {
+    orders_end_fetch(orders, now_ns, index, PS_ORDER_WITHDRAWN);
+    return;
+  }
   if (now_ns > fetch->expires_ns) {
     orders_stop_fetch(orders, now_ns, index, PS_ORDER_EXPIRED);
     return;

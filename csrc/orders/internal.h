@@ -13,6 +13,7 @@ enum {
   WALK_EXTENTS = 64,    /* looked at in one start of a job */
   SETTLE_EXTENTS = 256, /* looked at in one look at whether anything is under way */
   WAKES = 64,           /* fetches whose time has come, in one call */
+  FORGETS = 64,         /* fetches of a model that is gone, in one call */
   VALUES = PS_TIER_CLASSES * PS_TIER_AGE_BINS,
   LOOKS = 4096,      /* look-ups of extents after which no other order is taken in one call */
   VALUES_LOOKS = 512 /* that new value tables count for */
@@ -85,6 +86,8 @@ struct ps_orders {
   uint32_t present_count;
   uint32_t first_queued, last_queued; /* volumes that are to be told of; number + 1 */
   uint64_t waiting_bytes;             /* of fetches that were not started */
+  bool is_forgetting; /* a reset goes on: fetches from before it are left, and no others */
+  uint64_t forgot_ns; /* when some of them were forgotten last */
   struct ps_orders_stats stats;
   float values[VALUES]; /* a table on its way from the shared memory to the tier */
 };
@@ -130,10 +133,6 @@ void orders_copy_values(struct ps_orders *orders, uint32_t table);
 /* So many are behind. */
 void orders_pass(struct ps_orders *orders, uint64_t count);
 void orders_tell_gauges(struct ps_orders *orders, uint64_t now_ns);
-
-/* ---- take.c ---- */
-/* The model's fetches and tables are gone. */
-void orders_forget_model(struct ps_orders *orders, uint64_t now_ns);
 
 /* ---- fetch.c ---- */
 /* False: the order is refused. */

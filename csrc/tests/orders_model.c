@@ -35,9 +35,9 @@ static void hear(struct shop *of, const struct ps_fact *fact) {
   if (fact->aux == PS_ORDER_LANDED) SHOP_CHECK(fact->value > 0);
   if (fact->aux == PS_ORDER_WARM) SHOP_CHECK(fact->value == 0);
   if (fact->aux == PS_ORDER_EXPIRED) SHOP_CHECK(fact->time_ns > order->expires_ns);
-  if (fact->aux == PS_ORDER_LANDED || fact->aux == PS_ORDER_NO_ROOM ||
-      fact->aux == PS_ORDER_EXPIRED)
-    SHOP_CHECK(!shop_has_ops(&shop, fact->id));
+  bool is_at_once = fact->aux == PS_ORDER_FAILED || fact->aux == PS_ORDER_WITHDRAWN;
+  SHOP_CHECK(is_at_once || !shop_has_ops(&shop, fact->id));
+  shop_forget_ops(&shop, fact->id); /* the id is free for another fetch */
   ends[fact->aux]++;
   order->id = 0;
 }

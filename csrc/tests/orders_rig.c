@@ -236,6 +236,11 @@ bool shop_has_ops(const struct shop *shop, uint64_t fetch_id) {
   return false;
 }
 
+void shop_forget_ops(struct shop *shop, uint64_t fetch_id) {
+  for (uint32_t i = 0; i < SHOP_OPS; i++)
+    if (shop->ops[i].fetch_id == fetch_id) shop->ops[i].fetch_id = 0;
+}
+
 void shop_take_facts(struct shop *shop) {
   struct ps_ring_header *header = shop->ring_header;
   const struct ps_fact *facts = (const void *)((uint8_t *)header + header->facts_offset);

@@ -107,6 +107,8 @@ void shop_advance(struct shop *shop, uint64_t most_ns);
 void shop_take_facts(struct shop *shop);
 /* Whether something is under way that was started for this fetch. */
 bool shop_has_ops(const struct shop *shop, uint64_t fetch_id);
+/* What is under way for it is nobody's any more. */
+void shop_forget_ops(struct shop *shop, uint64_t fetch_id);
 /* All invariants. */
 void shop_check(const struct shop *shop);
 

@@ -53,6 +53,7 @@ TWICE = workload_of([0, 10, 20], [WRITTEN, WRITTEN[:8], WRITTEN[:8]])
 @dataclass(frozen=True)
 class Report:
     facts: int
+    interval: tuple[float, float] = (0.5, float("inf"))
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ def test_everything_but_the_arrays_goes_into_json() -> None:
     assert shown["read_hit_ratio"] == 0.5
     assert shown["precision"] is None
     assert shown["regime"]["flash"] == 1000
-    assert shown["report"] == {"facts": len(TWICE) + shown["counts"]["misses"] + 16}
+    evicted = 16 + shown["counts"]["misses"]
+    assert shown["report"] == {"facts": len(TWICE) + evicted, "interval": [0.5, None]}
     assert set(shown["time_to_data_s"]) == {"mean", "p50", "p90", "p99", "p99.9"}
 
 

@@ -126,7 +126,7 @@ class Result:
     def plain(self) -> dict[str, Any]:
         """Return what goes into JSON: everything but the arrays, the report as a dictionary.
 
-        Ratios of nothing are None there.
+        Ratios of nothing are None there, and so is what is without bound.
         """
         shown = {
             field.name: getattr(self, field.name)
@@ -137,14 +137,17 @@ class Result:
             shown[name] = dataclasses.asdict(shown[name])
         if self.report is not None:
             shown["report"] = dataclasses.asdict(self.report)
-        plain: dict[str, Any] = _without_nan(shown)
+        plain: dict[str, Any] = _finite(shown)
         return plain
 
 
-def _without_nan(value: Any) -> Any:
+def _finite(value: Any) -> Any:
+    """Return a value with None where it has numbers that JSON does not."""
     if isinstance(value, dict):
-        return {name: _without_nan(each) for name, each in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _ratio(part: float, whole: float) -> float:
