@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from prestage.ext.records import Intent, Signature
 from prestage.host_client.address import Address
 from prestage.host_client.controller import Controller
 from prestage.host_client.options import Options
 from prestage.replay.generators import Sessions, sessions
-from prestage.replay.live import Drive, WrongBytes, content
+from prestage.replay.hint_plans import HintPlan, announce
+from prestage.replay.live import Drive, WrongBytes, at_speed, content
+from prestage.replay.live_run import Wire
+from prestage.replay.result import Regime
+from prestage.replay.run import layout_of, replay
 from prestage.replay.workload import Layout, Workload, place
 from prestage.testing import Target
 
@@ -79,6 +86,45 @@ async def _spoil(replay: Drive, until: asyncio.Task[object]) -> None:
         while not until.done():
             for extent in layout.extent.tolist():
                 await other.write(1, content(-2 + 2**32, SLOT), extent * SLOT)
+
+
+def wire(chain: int = 8) -> Wire:
+    """A workload that a tier holds a part of, ten times as fast."""
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    plan = Sessions(requests=150, chain=chain, sessions_per_s=1, gap_s=8)
+    workload = sessions(seed, plan)
+    regime = Regime(tier=0.25, flash=4, slot_size=16 << 10, hint_percent=50)
+    hints = announce(workload, layout_of(workload, regime), HintPlan(lead_s=3))
+    return Wire(workload, regime, speed=10, seed=seed, hints=hints, asks_residency=True)
+
+
+@pytest.mark.parametrize("policy", ["lru", "hints"])
+def test_the_wire_has_the_hits_that_the_simulation_says(policy: str) -> None:
+    one = wire()
+    live = one.run_own(policy)
+    hints = one.hints if policy == "hints" else ()
+    simulated = replay(one.workload, None, one.regime, one.seed, hints)
+    print(f"{policy}: {live.read_hit_ratio} live, {simulated.read_hit_ratio} simulated")
+    # A machine that is busy shifts some reads; a flash that is not as fast, a tier that is not as
+    # large or a hint that is not heard shift more.
+    assert abs(live.read_hit_ratio - simulated.read_hit_ratio) < 0.1
+    assert live.ready_requests is not None
+    assert abs(live.ready_requests - simulated.ready_requests) < 0.15
+
+
+def test_tenants_are_hosts_of_their_own() -> None:
+    one = wire()
+    tenants = (one.workload.queue % 2).astype(np.uint16)
+    shared = replace(one, workload=replace(one.workload, tenant=tenants), hints=())
+    assert shared.run_own("lru").reads == one.workload.reads
+
+
+def test_hints_come_as_much_sooner_as_everything() -> None:
+    intent = Intent(1, deadline_us=30_000, nsid=1)
+    assert at_speed(intent, 10) == replace(intent, deadline_us=3000)
+    signature = Signature(1, 0, 8, bytes(8))
+    assert at_speed(signature, 10) is signature
 
 
 def test_blocks_have_bytes_of_their_own() -> None:

@@ -61,7 +61,7 @@ def parse_hints(text: str, where: str) -> HintPlan:
         name, _, value = part.partition("=")
         match name.strip():
             case "lead":
-                plan = replace(plan, lead_s=_seconds(value, where))
+                plan = replace(plan, lead_s=parse_seconds(value, where))
             case "share":
                 plan = replace(plan, share=parse_share(value, where))
             case "false":
@@ -76,7 +76,8 @@ def parse_hints(text: str, where: str) -> HintPlan:
     return plan
 
 
-def _seconds(text: str, where: str) -> float:
+def parse_seconds(text: str, where: str) -> float:
+    """Return a span of time, written as 2s or 200ms. Raises InvalidFlag."""
     try:
         return float(parse_duration_s(text))
     except ValueError as error:

@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.ext.records import Intent, Record
+from prestage.ext.records import Intent, Record, Residency, ResidencyAnswer
 from prestage.host_client.address import Address
 from prestage.host_client.controller import Controller
 from prestage.host_client.hints import Hints
 from prestage.host_client.options import Options
-from prestage.replay.hint_plans import Hint
+from prestage.replay.hint_plans import MAX_RANGES, Hint
 from prestage.replay.result import spread
 from prestage.replay.run import Progress
 from prestage.replay.workload import Layout, Workload
@@ -54,12 +54,17 @@ class LiveResult:
     flash_reads_per_read: float
     precision: float | None
     """Of bytes brought in ahead, those that were read before they were evicted; None: no bytes."""
+    ready_requests: float | None
+    """Of requests with reads, those whose blocks were all in the tier just before they were sent;
+    None: nobody asked."""
     time_to_data_s: dict[str, float]
     wait_s: NDArray[np.float64]
     """[requests]; nan without reads."""
     behind_s: dict[str, float]
     """How much later than at their times requests were sent: large values say that the host could
     not keep up."""
+    is_ready: NDArray[np.bool_]
+    """[requests]: those of `ready_requests`."""
     report: Any
     """What the target says of its prestager (`prestager` of its counters)."""
 
@@ -90,6 +95,8 @@ class Drive:
     take_stats: TakeStats
     hints: Sequence[Hint] = field(default=())
     """In order of time."""
+    asks_residency: bool = False
+    """Whether the target is asked, before each request, how much of it is in the tier."""
 
     async def run(self, progress: Progress | None = None) -> LiveResult:
         """Replay it. Raises HostError of the initiator, WrongBytes, and what `take_stats` does."""
@@ -113,9 +120,12 @@ class Drive:
         }
 
     async def _connect_hints(self, stack: AsyncExitStack) -> dict[int, Hints]:
-        """Return for each tenant that says something where it says it."""
+        """Return for each tenant that says or asks something where it does."""
         found: dict[int, Hints] = {}
-        for tenant in sorted({hint.tenant for hint in self.hints}):
+        tenants = {hint.tenant for hint in self.hints}
+        if self.asks_residency:
+            tenants |= set(self.workload.tenant.tolist())
+        for tenant in sorted(tenants):
             controller = await stack.enter_async_context(self._controller(tenant))
             hints = Hints(controller, when_missing="raise")
             found[tenant] = await stack.enter_async_context(hints)
@@ -130,15 +140,19 @@ class Drive:
         used = (moved["timely_hits"] + moved["late_hits"]) * self.layout.slot_size
         fetched = moved["hydrated_bytes"]
         reads = self.workload.reads
+        asking = int(np.count_nonzero(~np.isnan(host.wait_s)))
+        ready = int(np.count_nonzero(host.is_ready))
         return LiveResult(
             reads=reads,
             writes=len(self.workload) - reads,
             read_hit_ratio=moved["read_hits"] / asked if asked else float("nan"),
             flash_reads_per_read=media / self.layout.slot_size / reads if reads else float("nan"),
             precision=used / fetched if fetched else None,
+            ready_requests=ready / asking if asking and self.asks_residency else None,
             time_to_data_s=spread(host.wait_s * self.speed),
             wait_s=host.wait_s * self.speed,
             behind_s=spread(host.behind_s * self.speed),
+            is_ready=host.is_ready,
             report=after["prestager"],
         )
 
@@ -170,6 +184,7 @@ class _Host:
         requests = drive.workload.requests
         self.wait_s = np.full(requests, np.nan)
         self.behind_s = np.full(requests, np.nan)
+        self.is_ready = np.zeros(requests, np.bool_)
 
     async def run(self, progress: Progress | None) -> None:
         """Do everything at its time; of one time, hints before requests."""
@@ -208,7 +223,13 @@ class _Host:
         writes = workload.is_write[begin:end].tolist()
         if not blocks:
             return
-        lane = self._lanes[int(workload.tenant[begin]), int(workload.queue[begin])]
+        tenant = int(workload.tenant[begin])
+        lane = self._lanes[tenant, int(workload.queue[begin])]
+        if self._drive.asks_residency:
+            reading = [
+                block for block, is_write in zip(blocks, writes, strict=True) if not is_write
+            ]
+            self.is_ready[request] = bool(reading) and await self._is_warm(tenant, reading)
         sent = loop.time()
         async with asyncio.TaskGroup() as tasks:
             reads = []
@@ -222,6 +243,18 @@ class _Host:
             if reads:
                 await asyncio.wait(reads)
                 self.wait_s[request] = loop.time() - sent
+
+    async def _is_warm(self, tenant: int, blocks: list[int]) -> bool:
+        """Ask whether all blocks are in the tier."""
+        layout = self._drive.layout
+        ranges = layout.ranges(blocks)
+        records = [
+            Residency(NSID, ranges[at : at + MAX_RANGES])
+            for at in range(0, len(ranges), MAX_RANGES)
+        ]
+        answers = (await self._hints[tenant].submit(records)).answers
+        warm = sum(each.warm_bytes for each in answers if isinstance(each, ResidencyAnswer))
+        return warm == len(blocks) * layout.slot_size
 
     async def _write(self, lane: Controller, block: int, before: asyncio.Task[None] | None) -> None:
         if before is not None:

@@ -60,6 +60,8 @@ class Wire:
     seed: int
     hints: Sequence[Hint] = ()
     """What hosts say where they say something, in order of time."""
+    asks_residency: bool = False
+    """Whether hosts ask, before each request, how much of it is in the tier."""
 
     def run_own(self, policy: str, progress: Progress | None = None) -> LiveResult:
         """Replay against a target of our own that does what `policy` (of MACHINE) says.
@@ -101,7 +103,16 @@ class Wire:
             return found
 
         layout = layout_of(self.workload, self.regime)
-        return Drive(self.workload, layout, self.speed, address, HOST_NQN, take, hints)
+        return Drive(
+            self.workload,
+            layout,
+            self.speed,
+            address,
+            HOST_NQN,
+            take,
+            hints=hints,
+            asks_residency=self.asks_residency,
+        )
 
 
 async def _address(text: str) -> Address:
@@ -120,6 +131,7 @@ def of_live(policy: str, result: LiveResult) -> Row:
         policy,
         result.read_hit_ratio,
         precision=result.precision,
+        ready_requests=result.ready_requests,
         flash_reads_per_read=result.flash_reads_per_read,
         time_to_data_s=result.time_to_data_s,
         wait_s=result.wait_s,

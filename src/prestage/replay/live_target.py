@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,12 +15,16 @@ from prestage.replay.live_config import target_config
 from prestage.replay.result import Regime
 from prestage.replay.run import layout_of
 from prestage.replay.workload import Workload
+from prestage.target.errors import TargetError
 from prestage.testing import SpawnedTarget, spawn_target
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of a name of its own is made there
 ROOM: Final = 2
 """The file of blocks is in memory when there is so many times room for it: the modelled flash is
 to be what takes time, not the disk below."""
+STOP_S: Final = 20.0
+READY_S: Final = 60.0
+POLL_S: Final = 0.02
 
 
 def blocks_folder(size_bytes: int) -> str | None:
@@ -55,4 +61,21 @@ def own_target(
         config.write_text(text, "utf-8")
         size = regime.frames(workload) * regime.slot_size
         with spawn_target("--config", str(config), dram=size, directory=folder) as target:
-            yield target
+            try:
+                if prestager:
+                    _wait_running(target)
+                yield target
+            finally:
+                # In order: its prestager would else write into a folder that is being removed.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    target.terminate(STOP_S)
+
+
+def _wait_running(target: SpawnedTarget) -> None:
+    """Wait until the prestager sees what happens: seconds without it are minutes of a trace."""
+    limit_s = time.monotonic() + READY_S
+    with target.client() as client:
+        while (state := client.call("prestage_get_prestager")["state"]) != "running":
+            if time.monotonic() > limit_s:
+                raise TargetError(f"the prestager is {state} after {READY_S:g} s")
+            time.sleep(POLL_S)

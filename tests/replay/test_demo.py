@@ -1,0 +1,131 @@
+"""The demonstration: what it counts, what it shows, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from workload_support import DATA, workload_of
+
+from prestage.replay.demo import returning
+from prestage.replay.demo_picture import picture
+from prestage.replay.demo_view import BAR, bar, table
+
+TRACE = DATA / "agent_demo.jsonl.gz"
+WITHIN_S = 60.0
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_request_returns_when_its_session_had_asked_before_and_it_reads() -> None:
+    workload = workload_of((0, [1, 2]), (1, [1, 2, 3]), (2, [1]), (3, [4]))
+    sessions = np.array([7, 7, 8, 7], np.int32)
+    assert returning(dataclasses.replace(workload, request_session=sessions)).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"), [(0.0, ""), (0.5, "██"), (0.53, "██▏"), (1.0, "████"), (7.0, "████")]
+)
+def test_a_bar_is_as_long_as_its_share(share: float, drawn: str) -> None:
+    assert bar(share, 4) == drawn
+
+
+def run_of(name: str, median_s: float) -> dict[str, Any]:
+    waits = {"p50": median_s, "p90": 2.0, "p99": float("nan")}
+    return {
+        "name": name,
+        "returning_requests": 9,
+        "ready": 0.25,
+        "wait_s": waits,
+        "warm_wait_s": 0.125,
+        "read_hit_ratio": 0.5,
+        "flash_reads_per_read": 0.5,
+        "behind_s": {"p99": 0.75},
+    }
+
+
+def test_the_table_has_runs_beside_each_other_with_bars_of_one_scale() -> None:
+    text = table([run_of("without", 4.0), run_of("with", 1.0)])
+    lines = text.splitlines()
+    assert lines[0].split() == ["9", "returning", "requests", "without", "with"]
+    (median,) = (line for line in lines if "median" in line and line.startswith("waited"))
+    assert [median.count("█"), median.count("4.00 s"), median.count("1.00 s")] == [15, 1, 1]
+    assert BAR == 12
+    (longest,) = (line for line in lines if line.startswith("waited, p99"))
+    assert longest.split()[-2:] == ["-", "-"]
+    assert "0.75 s late" in text
+
+
+def test_the_picture_has_a_line_for_each_request_of_each_run() -> None:
+    time_s, wait_s = np.array([0.0, 1.0, 5.0]), np.array([1.0, 0.0, 2.0])
+    is_ready = np.array([False, True, False])
+    text = picture(time_s, [("a < b", wait_s, is_ready), ("c", wait_s, is_ready)], "words " * 40)
+    drawn = ET.fromstring(text)
+    lines = [each for each in drawn.iter(f"{SVG}line") if each.get("stroke-width")]
+    assert len(lines) == 6
+    heights = [float(each.attrib["y1"]) - float(each.attrib["y2"]) for each in lines[:3]]
+    assert heights[2] > heights[0] > heights[1] > 0
+    assert len({each.get("stroke") for each in lines}) == 2
+    assert "a < b" in [each.text for each in drawn.iter(f"{SVG}text")]
+
+
+def demo(folder: Path, *flags: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "src"), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-m", "prestage.replay.demo", "--trace", str(TRACE), *flags],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_three_runs_are_shown_and_only_the_picture_is_left(tmp_path: Path) -> None:
+    process = demo(tmp_path, "--speed", "200x", "--json")
+    output, errors = process.communicate(timeout=WITHIN_S * 3)
+    assert (process.returncode, errors) == (0, "")
+    found = json.loads(output)
+    without, unhinted, hinted = found["runs"]
+    assert without["precision"] is None
+    assert unhinted["returning_requests"] == hinted["returning_requests"] > 100
+    assert hinted["read_hit_ratio"] > without["read_hit_ratio"]
+    assert found["command"] == "scripts/demo --speed 200x --json"
+    assert [path.name for path in tmp_path.iterdir()] == ["prestage-demo.svg"]
+    ET.parse(tmp_path / "prestage-demo.svg")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_ends_it_ends_the_target_too(tmp_path: Path, number: signal.Signals) -> None:
+    process = demo(tmp_path)
+    target, folder = target_of(process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=WITHIN_S)
+    assert (process.returncode, errors) == (130, "interrupted; the target is stopped\n")
+    assert not Path(f"/proc/{target}").exists()
+    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def target_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
+    """Return the target that a demonstration has started, once it answers, and its folder."""
+    limit_s = time.monotonic() + WITHIN_S
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while time.monotonic() < limit_s:
+        for child in children.read_text("ascii").split():
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "--state-directory" in words:
+                folder = Path(words[words.index("--state-directory") + 1])
+                if (folder / "prestage.sock").exists():
+                    return int(child), folder
+        time.sleep(0.01)
+    raise AssertionError("no target was started")
