@@ -40,7 +40,7 @@ enum ps_order_kind {
 
 /* How a fetch ended: PS_FACT_FETCHED comes once for each that was not refused, when nothing of it
  * is under way any more (after a reset, or when the volume goes: at once). Its value says how many
- * bytes were read from the medium for it. */
+ * bytes were read from the medium for it, which is done in whole units of the tier. */
 enum ps_order_end {
   PS_ORDER_LANDED = 0,    /* all of it was read from the medium, or some of it was and the rest was
                              warm */
@@ -58,7 +58,8 @@ struct ps_order {
   uint64_t age_ns;     /* CLASSIFY */
   uint64_t expires_ns; /* FETCH: not started later than this, on the clock of the facts */
   float value;         /* FETCH: expected benefit per byte, in the unit of the value tables; 0 or
-                          more */
+                          more. That unit is the model's own choice; hints speculate on what hosts
+                          say they read next as worth 1, a read per second */
   uint32_t aux;
   uint16_t volume;
   uint16_t tenant;
@@ -126,7 +127,8 @@ void ps_orders_start_job(struct ps_orders *orders, uint64_t now_ns, struct ps_sc
 /* A fill that carried a cookie with PS_COOKIE_OF_ORDERS in it has ended. */
 void ps_orders_fill_ended(struct ps_orders *orders, uint64_t now_ns, uint64_t cookie,
                           uint32_t bytes, int32_t error);
-/* The model is gone: as PS_ORDER_RESET, and what stands in the ring is forgotten. */
+/* The model is gone: as PS_ORDER_RESET, and what stands in the ring is forgotten. Where very many
+ * fetches are pending some of them are left to ps_orders_take. */
 void ps_orders_reset(struct ps_orders *orders, uint64_t now_ns);
 void ps_orders_get_stats(const struct ps_orders *orders, struct ps_orders_stats *stats);
 /* All internal invariants (for tests): 0, or the number of the one that fails. */

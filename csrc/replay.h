@@ -2,8 +2,10 @@
  * the flash model for a medium and nothing else. No bytes of blocks, no sockets, no threads; the
  * same events, orders and configuration give the same results, whatever machine it is.
  *
- * What differs from the live target: commands take no time of their own; writes and syncs end at
- * once and take nothing of the flash's bandwidth.
+ * What differs from the live target: commands take no time of their own, and the host takes what it
+ * is sent at once; every write is durable at once and takes nothing of the flash's bandwidth, so
+ * nothing stays dirty; commands on one range do not wait for one another; a batch goes to no
+ * mailbox. When it is the clock alone that asks for a pass, a microsecond goes by between two.
  */
 #ifndef PRESTAGE_REPLAY_H
 #define PRESTAGE_REPLAY_H
@@ -71,7 +73,7 @@ struct ps_replay_stats {
   uint64_t now_ns;
   uint64_t demand_reads, fetch_reads; /* operations of the medium, merged ones once for each part */
   uint64_t demand_bytes, fetch_bytes;
-  uint64_t busy_ns; /* of the flash */
+  uint64_t busy_ns; /* in which the flash moves these bytes */
 };
 
 struct ps_replay;

@@ -204,10 +204,11 @@ class RingReader:
     def wait_for(self, waits: RingWaits) -> bool:
         """Say what is to wake this reader, and return whether some of that is in the ring already.
 
-        For that, facts of the last `take` do not count. HINTS is also woken when facts are lost. When there is some, the reader is not
-        waiting: take it. When there is none, sleep until the data path signals. No wake-up is
-        lost: whatever is put in after this looked, the data path sees that somebody waits.
-        NOT ends the waiting and returns False. Raises RingError when the counts cannot be.
+        For that, facts of the last `take` do not count. When there is some, the reader is not
+        waiting: take it. When there is none, sleep until the data path signals; for HINTS also
+        when facts are lost. No wake-up is lost: what is put in after this looked, is put in by
+        who sees that somebody waits. NOT ends the waiting and returns False. Raises RingError when
+        the counts cannot be.
         """
         self._header["waits"] = waits
         if waits == RingWaits.NOT:

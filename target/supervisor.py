@@ -182,8 +182,7 @@ class Supervisor:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=[getattr(launch, name) for name in DESCRIPTORS],
-            # Ctrl-C on a terminal is for the target. Should the target die while this process is
-            # stopped, the kernel lets it go on: then it is of a group that nobody looks after.
+            # Ctrl-C on a terminal is for the target, which says when to end.
             process_group=0,
             env=_environment(),
         )

@@ -211,6 +211,15 @@ class FakeTarget:
             ],
             "tier": {"read_hits": 0},
             "hints": self.hints(),
+            "prestager": {
+                "state": "off",
+                "pid": None,
+                "restarts": 0,
+                "last_error": "",
+                "process": {},
+                "learned": {},
+                "orders": {"orders": 0},
+            },
             "warnings": self.warnings,
         }
 

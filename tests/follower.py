@@ -20,11 +20,20 @@ from numpy.typing import NDArray
 from prestage.target.errors import TargetError
 from prestage.target.prestager.launch import Launch
 from prestage.target.prestager.process import main
-from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
+from prestage.target.prestager.shared import (
+    AGE_BINS,
+    CLASSES,
+    ORDER,
+    OWN_CLASSES,
+    Gauges,
+    OrderKind,
+)
 from prestage.target.ring import FactKind, RingWaits
 
 AHEAD = 4
 """Reads that are fetched ahead."""
+COMING, GONE = OWN_CLASSES, OWN_CLASSES + 1
+"""Classes: what was fetched is worth more than another fetch, what was read is worth nothing."""
 NEVER_NS = 1 << 62
 LIFE_NS = 60 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -67,8 +76,10 @@ class Follower:
         self._launch, self._trouble = launch, trouble
         self._next: dict[Extent, Extent] = {}
         self._last: Extent | None = None
-        self._due: list[tuple[Extent, int]] = []
+        self._due: list[tuple[OrderKind, Extent, int]] = []
         self._id = self._seen = self._loaded = self._last_ns = self._fetched = 0
+        self._values: NDArray[np.float32] | None = np.zeros((CLASSES, AGE_BINS), np.float32)
+        self._values[COMING] = 1.0
         self._volumes: set[int] = set()
         self._tenants: set[int] = set()
         if trouble == "die":
@@ -95,23 +106,27 @@ class Follower:
         if self._last is not None and self._last != extent:
             self._next[self._last] = extent
         self._last = extent
+        self._due.append((OrderKind.CLASSIFY, extent, tenant))
         for _ in range(AHEAD):
             if extent not in self._next:
                 break
             extent = self._next[extent]
-            self._due.append((extent, tenant))
+            self._due.append((OrderKind.FETCH, extent, tenant))
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
         orders = np.zeros(len(self._due), ORDER)
-        for order, (extent, tenant) in zip(orders, self._due, strict=True):
-            self._id += 1
-            order["kind"], order["id"] = OrderKind.FETCH, self._id
+        for order, (kind, extent, tenant) in zip(orders, self._due, strict=True):
+            order["kind"], order["tenant"] = kind, tenant
             order["volume"], order["offset"], order["length"] = extent
-            order["tenant"], order["value"] = tenant, 1.0
-            order["value_class"] = 8
-            order["expires_ns"] = now_ns + LIFE_NS
+            order["value_class"] = COMING if kind == OrderKind.FETCH else GONE
+            if kind == OrderKind.FETCH:
+                self._id += 1
+                order["id"] = self._id
+                order["value"] = 0.5
+                order["expires_ns"] = now_ns + LIFE_NS
         self._due.clear()
-        return Decision(orders, None, NEVER_NS, RingWaits.ALL)
+        values, self._values = self._values, None
+        return Decision(orders, values, NEVER_NS, RingWaits.ALL)
 
     def report(self) -> Report:
         return Report(

@@ -33,7 +33,7 @@ MIB = 1 << 20
 SLOT = 65536
 FRAMES = 256
 READ, INTENT, FETCHED = 1, 7, 12
-FETCH, WITHDRAW, VALUES = 1, 3, 4
+FETCH = 1
 ITEM = 64
 START = 4096
 """Where facts and orders begin."""
@@ -139,6 +139,10 @@ class Memories:
         self.orders.write("Q", 128, head)
         return found
 
+    def fetches(self) -> list[Order]:
+        """Those among the orders that are new."""
+        return [order for order in self.take() if order.kind == FETCH]
+
 
 class Prestaged:
     """The process, started as the target starts it, with the prestager of follower.py inside."""
@@ -205,8 +209,8 @@ class Prestaged:
         """Say what numbers stand for."""
         self.channel.sendall(msgspec.json.encode(Names(**names)) + b"\n")
 
-    def orders(self, count: int) -> list[Order]:
-        """The next orders, at least so many."""
+    def fetches(self, count: int) -> list[Order]:
+        """The next orders to fetch, at least so many."""
         found: list[Order] = []
         limit = time.monotonic() + WITHIN_S
         while len(found) < count:
@@ -214,7 +218,7 @@ class Prestaged:
             ready, _, _ = select.select([self.memories.orders_wake], [], [], max(left_s, 0))
             assert ready, f"only {found}"
             os.eventfd_read(self.memories.orders_wake)
-            found += self.memories.take()
+            found += self.memories.fetches()
         return found
 
     def end(self) -> int:

@@ -252,7 +252,8 @@ def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.splitlines() == [
         (
             f"{path}: bogus: unknown field, expected one of listeners, subsystems, tier, limits, "
-            "transport, scheduler, hints, reactors, cpus, state_directory, control_socket"
+            "transport, scheduler, hints, prestager, reactors, cpus, state_directory, "
+            "control_socket"
         ),
         f"{path}: reactors: found 0, expected 1 to 64",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,8 @@ def access(
     cookie: int = 0,
     keep_until_ns: int = 0,
     priority: int = 0,
+    value_class: int = 0,
+    value: float = 0,
     once: bool = False,
     is_again: bool = False,
 ) -> Any:
@@ -62,6 +65,8 @@ def access(
             "tenant": tenant,
             "urgency": urgency,
             "priority": priority,
+            "value_class": value_class,
+            "value": value,
             "once": once,
             "is_again": is_again,
         },
@@ -272,6 +277,27 @@ class Tier:
     def end_keeps(self, cookie: int) -> None:
         """End the keeps that a cookie owns."""
         lib.ps_tier_end_keeps(self.tier, self.now_ns, cookie)
+        self.check()
+
+    def classify(
+        self, offset: int, length: int, value_class: int, age_ns: int = 0, *, volume: int = 0
+    ) -> int:
+        """Return how many extents ps_tier_classify found."""
+        found: int = lib.ps_tier_classify(
+            self.tier, self.now_ns, volume, offset, length, value_class, age_ns
+        )
+        self.check()
+        return found
+
+    def set_values(self, values: Mapping[int, Callable[[int], float]]) -> None:
+        """Set the values of classes by bin; those of all others fall with age, from 63 to 0."""
+        bins = range(lib.PS_TIER_AGE_BINS)
+        table = [
+            values[value_class](bin_) if value_class in values else 63.0 - bin_
+            for value_class in range(lib.PS_TIER_CLASSES)
+            for bin_ in bins
+        ]
+        lib.ps_tier_set_values(self.tier, ffi.new("float[]", table))
         self.check()
 
     def release(self, frame: int) -> None:

@@ -6,7 +6,10 @@ enum {
   STEP_BACK = 8,   /* ranges that reads may be out of order without beginning again */
   REST_RANGES = 64 /* counted to say how much is left of a set */
 };
-#define FOLLOW_VALUE 1.0f /* expected benefit per byte: all guesses are worth the same so far */
+/* Among the orders of the model, whose unit of benefit is a read expected per second: what a host
+ * says that it reads next is as good as one read within a second. To find a frame it is worth what
+ * the tables say of anything that was just brought in. */
+#define FOLLOW_VALUE 1.0f
 
 static struct follow *follow_at(const struct ps_hints *hints, uint32_t index) {
   struct follow *follow = hints_item(&hints->follows, index);

@@ -1,6 +1,4 @@
 /* What must be true between any two calls. Each failure has a number. */
-#include <stdatomic.h>
-
 #include "internal.h"
 
 enum invariant {
@@ -22,7 +20,9 @@ static int check_fetch(const struct ps_orders *orders, uint32_t index) {
   if (volume->sched == NULL || fetch->end > volume->size) return BAD_VOLUMES;
   if (fetch->offset > fetch->at || fetch->at > fetch->end) return BAD_BYTES;
   if (fetch->coming_bytes > fetch->started_bytes) return BAD_BYTES;
-  if (fetch->started_bytes > fetch->at - fetch->offset) return BAD_BYTES;
+  uint64_t slot = orders->config.slot_size;
+  uint64_t looked = fetch->at > fetch->offset ? fetch->at - (fetch->offset & ~(slot - 1)) : 0;
+  if (fetch->started_bytes > (looked + slot - 1) / slot * slot) return BAD_BYTES;
   if (fetch->heap_place != 0 && orders->heap[fetch->heap_place] != index) return BAD_HEAP;
   if (fetch->state == FETCH_QUEUED) {
     const struct ps_sched_job *job = &fetch->job;

@@ -29,8 +29,8 @@ static void tell_end(struct ps_orders *orders, const struct ps_fact *fact) {
   if (orders->ring != NULL) ps_ring_put(orders->ring, fact);
 }
 
-/* One that ends before it has begun. */
-static void refuse_room(struct ps_orders *orders, uint64_t now_ns, const struct ps_order *order,
+/* Before it has begun. */
+static void end_at_once(struct ps_orders *orders, uint64_t now_ns, const struct ps_order *order,
                         uint8_t end_as) {
   const struct ps_fact fact = {.time_ns = now_ns,
                                .offset = order->offset,
@@ -144,20 +144,27 @@ void orders_wake_fetch(struct ps_orders *orders, uint64_t now_ns, uint32_t index
 
 /* ---- its beginning ---- */
 
+/* A fetch for the order, or NONE: it has ended already. */
+static uint32_t admit(struct ps_orders *orders, uint64_t now_ns, const struct ps_order *order) {
+  const struct order_volume *volume = &orders->volumes[order->volume];
+  bool is_within = order->offset + order->length <= volume->size;
+  uint8_t end_as = PS_ORDER_NO_ROOM;
+  uint32_t index = NONE;
+  if (volume->sched == NULL || !is_within)
+    end_as = PS_ORDER_FAILED;
+  else if (order->expires_ns < now_ns)
+    end_as = PS_ORDER_EXPIRED;
+  else
+    index = orders_new_fetch(orders, order->id);
+  orders->stats.fetches++;
+  if (index == NONE) end_at_once(orders, now_ns, order, end_as);
+  return index;
+}
+
 bool orders_begin_fetch(struct ps_orders *orders, uint64_t now_ns, const struct ps_order *order) {
   assert(orders != NULL && order != NULL);
   if (!is_good(orders, order) || orders_find(orders, order->id) != NONE) return false;
-  struct order_volume *volume = &orders->volumes[order->volume];
-  orders->stats.fetches++;
-  bool is_within = order->offset + order->length <= volume->size;
-  uint32_t index = NONE;
-  if (volume->sched == NULL || !is_within) {
-    refuse_room(orders, now_ns, order, PS_ORDER_FAILED);
-  } else if (order->expires_ns < now_ns) {
-    refuse_room(orders, now_ns, order, PS_ORDER_EXPIRED);
-  } else if ((index = orders_new_fetch(orders, order->id)) == NONE) {
-    refuse_room(orders, now_ns, order, PS_ORDER_NO_ROOM);
-  }
+  uint32_t index = admit(orders, now_ns, order);
   if (index == NONE) return true;
   struct fetch *fetch = orders_fetch(orders, index);
   fetch->offset = order->offset;
@@ -179,18 +186,19 @@ bool orders_begin_fetch(struct ps_orders *orders, uint64_t now_ns, const struct 
   orders->stats.pending++;
   orders->waiting_bytes += order->length;
   if (order->expires_ns < UINT64_MAX) orders_wake_at(orders, index, order->expires_ns + 1);
-  ps_sched_add_job(volume->sched, now_ns, &fetch->job);
+  ps_sched_add_job(orders->volumes[order->volume].sched, now_ns, &fetch->job);
   orders_announce_volume(orders, order->volume);
   return true;
 }
 
 /* ---- on its way ---- */
 
-static uint64_t coming_of(const struct ps_orders *orders, const struct fetch *fetch,
-                          uint32_t bytes) {
+/* Of the whole extent: what media are asked for is rounded to units, and so are its ends. */
+static uint64_t coming_of(const struct ps_orders *orders, const struct fetch *fetch) {
+  uint64_t slot = orders->config.slot_size;
   uint64_t warm = 0;
   uint64_t coming = 0;
-  ps_tier_residency(orders->tier, fetch->volume, fetch->at, bytes, &warm, &coming);
+  ps_tier_residency(orders->tier, fetch->volume, fetch->at & ~(slot - 1), slot, &warm, &coming);
   return coming;
 }
 
@@ -205,10 +213,10 @@ static int walk_one(struct ps_orders *orders, uint64_t now_ns, uint32_t index, u
       .priority = PS_SCHED_PRIORITIES - 1,
       .value_class = fetch->value_class,
       .value = fetch->value};
-  uint64_t before = coming_of(orders, fetch, bytes);
+  uint64_t before = coming_of(orders, fetch);
   int result = ps_tier_hydrate(orders->tier, now_ns, fetch->volume, fetch->at, bytes, &access);
   if (result == PS_TIER_STARTED) {
-    uint64_t started = coming_of(orders, fetch, bytes) - before;
+    uint64_t started = coming_of(orders, fetch) - before;
     fetch->coming_bytes += started;
     fetch->started_bytes += started;
     orders->stats.fetched_bytes += started;
@@ -221,6 +229,10 @@ void ps_orders_start_job(struct ps_orders *orders, uint64_t now_ns, struct ps_sc
   struct fetch *fetch = (struct fetch *)(void *)((uint8_t *)job - offsetof(struct fetch, job));
   uint32_t index = (uint32_t)(fetch - orders->fetches);
   assert(orders_fetch(orders, index)->state == FETCH_QUEUED);
+  if (orders->is_forgetting) {
+    orders_end_fetch(orders, now_ns, index, PS_ORDER_WITHDRAWN);
+    return;
+  }
   if (now_ns > fetch->expires_ns) {
     orders_stop_fetch(orders, now_ns, index, PS_ORDER_EXPIRED);
     return;

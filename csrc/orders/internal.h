@@ -3,6 +3,7 @@
 #define PRESTAGE_ORDERS_INTERNAL_H
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "../orders.h"
@@ -12,6 +13,7 @@ enum {
   WALK_EXTENTS = 64,    /* looked at in one start of a job */
   SETTLE_EXTENTS = 256, /* looked at in one look at whether anything is under way */
   WAKES = 64,           /* fetches whose time has come, in one call */
+  FORGETS = 64,         /* fetches of a model that is gone, in one call */
   VALUES = PS_TIER_CLASSES * PS_TIER_AGE_BINS,
   LOOKS = 4096,      /* look-ups of extents after which no other order is taken in one call */
   VALUES_LOOKS = 512 /* that new value tables count for */
@@ -84,6 +86,8 @@ struct ps_orders {
   uint32_t present_count;
   uint32_t first_queued, last_queued; /* volumes that are to be told of; number + 1 */
   uint64_t waiting_bytes;             /* of fetches that were not started */
+  bool is_forgetting; /* a reset goes on: fetches from before it are left, and no others */
+  uint64_t forgot_ns; /* when some of them were forgotten last */
   struct ps_orders_stats stats;
   float values[VALUES]; /* a table on its way from the shared memory to the tier */
 };
@@ -94,6 +98,12 @@ static inline struct fetch *orders_fetch(const struct ps_orders *orders, uint32_
 }
 
 static inline uint64_t orders_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* How many orders wait; more than there is room for when the model has written nonsense. */
+static inline uint64_t orders_waiting(const struct ps_orders *orders) {
+  uint64_t head = __atomic_load_n(&orders->header->head, __ATOMIC_ACQUIRE);
+  return head - atomic_load_explicit(&orders->tail, memory_order_relaxed);
+}
 
 /* The bytes from `offset` to the end of their extent, or to `end`. */
 static inline uint32_t orders_span(const struct ps_orders *orders, uint64_t offset, uint64_t end) {
@@ -116,8 +126,6 @@ bool orders_memory_init(struct ps_orders *orders);
 /* The parts of the header that are the target's, whatever stands there. */
 void orders_tell_header(struct ps_orders *orders);
 void orders_memory_free(struct ps_orders *orders);
-/* How many orders wait; more than there is room for when the model has written nonsense. */
-uint64_t orders_waiting(const struct ps_orders *orders);
 /* The oldest order that waits, as it stands now. */
 void orders_copy(const struct ps_orders *orders, struct ps_order *order);
 /* One of the two tables, into orders->values. */
@@ -125,10 +133,6 @@ void orders_copy_values(struct ps_orders *orders, uint32_t table);
 /* So many are behind. */
 void orders_pass(struct ps_orders *orders, uint64_t count);
 void orders_tell_gauges(struct ps_orders *orders, uint64_t now_ns);
-
-/* ---- take.c ---- */
-/* The model's fetches and tables are gone. */
-void orders_forget_model(struct ps_orders *orders, uint64_t now_ns);
 
 /* ---- fetch.c ---- */
 /* False: the order is refused. */

@@ -1,7 +1,6 @@
 /* The shared memory. Each word of it is loaded once, into memory of our own, and looked at there:
  * between two looks the model may have changed it. */
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -71,11 +70,6 @@ void orders_memory_free(struct ps_orders *orders) {
   assert(orders != NULL);
   if (orders->header != NULL) munmap(orders->header, orders->memory_bytes);
   if (orders->fd >= 0) close(orders->fd);
-}
-
-uint64_t orders_waiting(const struct ps_orders *orders) {
-  uint64_t head = __atomic_load_n(&orders->header->head, __ATOMIC_ACQUIRE);
-  return head - atomic_load_explicit(&orders->tail, memory_order_relaxed);
 }
 
 static void copy_words(void *to, const void *from, size_t size) {

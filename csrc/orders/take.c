@@ -1,6 +1,4 @@
 /* Orders, one by one. */
-#include <stdatomic.h>
-
 #include "internal.h"
 
 bool ps_orders_waiting(const struct ps_orders *orders) {
@@ -41,16 +39,22 @@ static void set_lru(struct ps_orders *orders) {
   ps_tier_set_values(orders->tier, orders->values);
 }
 
-void orders_forget_model(struct ps_orders *orders, uint64_t now_ns) {
-  assert(orders != NULL);
-  for (uint32_t i = 0; i < orders->present_count; i++) {
+/* There may be very many fetches: so some go now, and the others with the next calls. */
+static void forget_some(struct ps_orders *orders, uint64_t now_ns) {
+  uint32_t left = FORGETS;
+  for (uint32_t i = 0; i < orders->present_count && left > 0; i++) {
     const struct order_volume *volume = &orders->volumes[orders->present[i]];
-    while (volume->first != NONE)
+    for (; volume->first != NONE && left > 0; left--)
       orders_end_fetch(orders, now_ns, volume->first, PS_ORDER_WITHDRAWN);
   }
-  assert(orders->stats.pending == 0 && orders->waiting_bytes == 0 && orders->heap_size == 0);
+  orders->is_forgetting = orders->stats.pending > 0;
+  orders->forgot_ns = now_ns;
+}
+
+static void forget_model(struct ps_orders *orders, uint64_t now_ns) {
   set_lru(orders);
   orders->stats.resets++;
+  forget_some(orders, now_ns);
 }
 
 static bool apply(struct ps_orders *orders, uint64_t now_ns, const struct ps_order *order) {
@@ -64,7 +68,7 @@ static bool apply(struct ps_orders *orders, uint64_t now_ns, const struct ps_ord
     case PS_ORDER_VALUES:
       return set_values(orders, order);
     case PS_ORDER_RESET:
-      orders_forget_model(orders, now_ns);
+      forget_model(orders, now_ns);
       return true;
     default:
       return false;
@@ -78,7 +82,10 @@ static uint64_t looks_of(const struct ps_orders *orders, const struct ps_order *
   return order->kind == PS_ORDER_RESET ? LOOKS : 1;
 }
 
+/* Orders that came after a reset wait until it is done. */
 static bool take_orders(struct ps_orders *orders, uint64_t now_ns, uint32_t most) {
+  if (orders->is_forgetting) forget_some(orders, now_ns);
+  if (orders->is_forgetting) return false;
   uint64_t waiting = orders_waiting(orders);
   if (waiting > orders->config.capacity) { /* nobody can say which of them were written */
     orders->stats.refused++;
@@ -99,8 +106,11 @@ static bool take_orders(struct ps_orders *orders, uint64_t now_ns, uint32_t most
 }
 
 static void wake(struct ps_orders *orders, uint64_t now_ns) {
-  for (uint32_t i = 0; i < WAKES && ps_orders_next_time(orders) <= now_ns; i++)
-    orders_wake_fetch(orders, now_ns, orders->heap[1]);
+  for (uint32_t i = 0; i < WAKES && orders->heap_size > 0; i++) {
+    uint32_t index = orders->heap[1];
+    if (orders_fetch(orders, index)->wake_ns > now_ns) return;
+    orders_wake_fetch(orders, now_ns, index);
+  }
 }
 
 bool ps_orders_take(struct ps_orders *orders, uint64_t now_ns, uint32_t most) {
@@ -114,13 +124,14 @@ bool ps_orders_take(struct ps_orders *orders, uint64_t now_ns, uint32_t most) {
 
 uint64_t ps_orders_next_time(const struct ps_orders *orders) {
   assert(orders != NULL);
-  if (orders->heap_size == 0) return UINT64_MAX;
-  return orders_fetch(orders, orders->heap[1])->wake_ns;
+  uint64_t time_ns = orders->is_forgetting ? orders->forgot_ns : UINT64_MAX;
+  if (orders->heap_size == 0) return time_ns;
+  return orders_min(time_ns, orders_fetch(orders, orders->heap[1])->wake_ns);
 }
 
 void ps_orders_reset(struct ps_orders *orders, uint64_t now_ns) {
   assert(orders != NULL);
-  orders_forget_model(orders, now_ns);
+  forget_model(orders, now_ns);
   orders_pass(orders, orders_waiting(orders));
   orders_tell_header(orders);
   orders_tell_gauges(orders, now_ns);

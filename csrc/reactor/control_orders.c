@@ -6,7 +6,10 @@
 
 #include "internal.h"
 
-enum { FETCHES = 16384 }; /* that are pending at most */
+enum {
+  FETCHES = 16384, /* that are pending at most */
+  PARTS = 1024     /* of a reset, at most */
+};
 
 static int new_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
@@ -62,6 +65,13 @@ void ps_core_orders_reset(struct ps_core *core) {
   core_lock(core);
   ps_orders_reset(core->orders, monotonic_ns());
   core_unlock(core);
+  /* In parts, so that reactors need not wait for all of it. */
+  bool is_done = false;
+  for (uint32_t i = 0; i < PARTS && !is_done; i++) {
+    core_lock(core);
+    is_done = ps_orders_take(core->orders, monotonic_ns(), 0);
+    core_unlock(core);
+  }
 }
 
 void ps_core_orders_stats(struct ps_core *core, struct ps_orders_stats *stats) {

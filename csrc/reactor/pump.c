@@ -214,7 +214,7 @@ uint64_t pump_next_time(const struct reactor *reactor) {
 }
 
 void pump(struct reactor *reactor) {
-  bool must_move = reactor->tier_changed || is_time(reactor) || pump_has_orders(reactor);
+  bool must_move = reactor->tier_changed || is_time(reactor);
   reactor->tier_changed = false;
   if (must_move) move(reactor);
   if (pump_is_wanted(reactor) || reactor->look_ns <= reactor->now_ns) start_ops(reactor);

@@ -164,6 +164,7 @@ static void pass(struct reactor *reactor) {
   retry_starved(reactor);
   serve_connections(reactor);
   serve_media(reactor);
+  if (pump_has_orders(reactor)) reactor->tier_changed = true; /* once a pass, for the pump */
   pump(reactor);
   run_tasks(reactor);
   pump(reactor);

@@ -80,8 +80,8 @@ void replay_woken(struct ps_replay *replay, struct ps_tier_waiter *waiter) {
 /* ---- reads ---- */
 
 static void end(struct ps_replay *replay, struct command *command) {
-  assert(command->result->state != PS_REPLAY_PENDING);
-  command->result->ready_ns = replay->now_ns;
+  assert(command->state != PS_REPLAY_PENDING);
+  *command->result = (struct ps_replay_result){.ready_ns = replay->now_ns, .state = command->state};
   give(replay, command);
 }
 
@@ -90,17 +90,17 @@ static void end(struct ps_replay *replay, struct command *command) {
 static void note_arrival(struct ps_replay *replay, struct command *command) {
   uint64_t warm_bytes, coming_bytes;
   const struct ps_hints_read *read = &command->read;
-  if (command->result->state != PS_REPLAY_PENDING) return;
+  if (command->state != PS_REPLAY_PENDING) return;
   ps_tier_residency(replay->tier, read->volume, read->offset, read->length, &warm_bytes,
                     &coming_bytes);
-  command->result->state = warm_bytes == read->length ? PS_REPLAY_HIT
-                           : coming_bytes > 0         ? PS_REPLAY_LATE
-                                                      : PS_REPLAY_MISS;
+  command->state = warm_bytes == read->length ? PS_REPLAY_HIT
+                   : coming_bytes > 0         ? PS_REPLAY_LATE
+                                              : PS_REPLAY_MISS;
 }
 
 static void end_read(struct ps_replay *replay, struct command *command, bool failed) {
   ps_tier_unreserve(replay->tier, 1);
-  if (failed) command->result->state = PS_REPLAY_REFUSED;
+  if (failed) command->state = PS_REPLAY_REFUSED;
   if (!command->has_missed && !failed) command->read.flags |= PS_FACT_HIT;
   ps_hints_read_ended(replay->hints, replay->now_ns, &command->scope, &command->read,
                       command->arrived_ns, failed);
@@ -116,7 +116,6 @@ static uint64_t late_hits(const struct ps_replay *replay) {
 static void run_read(struct ps_replay *replay, struct command *command) {
   struct ps_tier *tier = replay->tier;
   const struct ps_hints_read *read = &command->read;
-  struct ps_replay_result *result = command->result;
   uint32_t frame;
   if (command->stage == STAGE_RESERVE) {
     if (ps_tier_reserve(tier, 1, &command->waiter) != PS_TIER_DONE) {
@@ -130,7 +129,7 @@ static void run_read(struct ps_replay *replay, struct command *command) {
                             (uint32_t)read->length, &command->access, &command->waiter, &frame);
   if (status == PS_TIER_DONE) {
     ps_tier_release(tier, replay->now_ns, frame);
-    if (result->state == PS_REPLAY_PENDING) result->state = PS_REPLAY_HIT;
+    if (command->state == PS_REPLAY_PENDING) command->state = PS_REPLAY_HIT;
   }
   if (status != PS_TIER_WAIT) {
     end_read(replay, command, status != PS_TIER_DONE);
@@ -139,7 +138,8 @@ static void run_read(struct ps_replay *replay, struct command *command) {
   if (command->has_missed) return;
   command->has_missed = true;
   bool is_late = late_hits(replay) != late_before;
-  if (result->state == PS_REPLAY_PENDING) result->state = is_late ? PS_REPLAY_LATE : PS_REPLAY_MISS;
+  if (command->state == PS_REPLAY_PENDING)
+    command->state = is_late ? PS_REPLAY_LATE : PS_REPLAY_MISS;
 }
 
 /* What is dated has its own deadline and priority; see reactor/parse.c. */
@@ -197,7 +197,7 @@ static void run_write(struct ps_replay *replay, struct command *command) {
     command->stage++;
   }
   ps_tier_unreserve(replay->tier, 1);
-  command->result->state = PS_REPLAY_WRITTEN;
+  command->state = PS_REPLAY_WRITTEN;
   end(replay, command);
 }
 
@@ -217,7 +217,7 @@ static void run_batch(struct ps_replay *replay, struct command *command) {
     return;
   }
   bool is_good = command->progress.result.fault == PAX_FAULT_NONE;
-  command->result->state = is_good ? PS_REPLAY_TAKEN : PS_REPLAY_REFUSED;
+  command->state = is_good ? PS_REPLAY_TAKEN : PS_REPLAY_REFUSED;
   end(replay, command);
 }
 
@@ -268,7 +268,7 @@ void replay_begin(struct ps_replay *replay, const struct ps_replay_event *event,
   *result = (struct ps_replay_result){.ready_ns = replay->now_ns, .state = PS_REPLAY_REFUSED};
   if (!is_in_range(replay, event)) return;
   struct command *command = take(replay);
-  result->state = PS_REPLAY_PENDING;
+  *result = (struct ps_replay_result){.state = PS_REPLAY_PENDING};
   *command = (struct command){.result = result,
                               .scope = {.tenant = event->tenant, .queue = event->queue},
                               .read = {.offset = event->offset,

@@ -31,6 +31,7 @@ struct command {
   uint32_t frame; /* of a write */
   uint8_t op;     /* enum ps_replay_op */
   uint8_t stage;
+  uint8_t state;   /* enum ps_replay_state: what its result will be */
   bool is_ready;   /* stands in the list of tasks */
   bool has_missed; /* it waited for a fill, which is what the facts call no hit */
 };

@@ -168,7 +168,10 @@ static void run_round(struct control *control, uint64_t seed, uint32_t reactors,
   }
   if (stress_draw(&control->random, 3) != 0) end_in_order(control);
   /* Or in the midst of everything. */
-  if (stress_draw(&control->random, 2)) ps_core_stop(control->core);
+  if (stress_draw(&control->random, 2)) {
+    control->core_stops = true;
+    ps_core_stop(control->core);
+  }
   model_stop(control);
   ps_core_free(control->core);
   stress.stops = true;

@@ -31,10 +31,13 @@ static void hear(struct shop *of, const struct ps_fact *fact) {
   SHOP_CHECK(of == &shop && order != NULL && fact->aux <= PS_ORDER_EXPIRED);
   SHOP_CHECK(fact->offset == order->offset && fact->length == order->length);
   SHOP_CHECK(fact->volume == order->volume && fact->tenant == order->tenant);
-  SHOP_CHECK(fact->time_ns <= shop.now_ns && fact->value <= fact->length);
+  SHOP_CHECK(fact->time_ns <= shop.now_ns && fact->value <= fact->length + 2 * SHOP_BLOCK);
   if (fact->aux == PS_ORDER_LANDED) SHOP_CHECK(fact->value > 0);
   if (fact->aux == PS_ORDER_WARM) SHOP_CHECK(fact->value == 0);
   if (fact->aux == PS_ORDER_EXPIRED) SHOP_CHECK(fact->time_ns > order->expires_ns);
+  bool is_at_once = fact->aux == PS_ORDER_FAILED || fact->aux == PS_ORDER_WITHDRAWN;
+  SHOP_CHECK(is_at_once || !shop_has_ops(&shop, fact->id));
+  shop_forget_ops(&shop, fact->id); /* the id is free for another fetch */
   ends[fact->aux]++;
   order->id = 0;
 }

@@ -118,18 +118,19 @@ static void push_actions(struct shop *shop) {
     struct shop_op *op = shop->free_op;
     shop->free_op = op->next_free;
     bool is_read = action.op == PS_TIER_READ;
-    *op =
-        (struct shop_op){.cookie = action.cookie,
-                         .ticket = action.ticket,
-                         .volume = action.volume,
-                         .is_used = true,
-                         .item = {.deadline_ns = action.deadline_ns,
-                                  .offset = action.offset,
-                                  .length = action.length,
-                                  .op = action.op,
-                                  .sched_class = is_read ? classes[action.urgency] : PS_SCHED_WRITE,
-                                  .priority = action.priority,
-                                  .is_mergeable = is_read}};
+    *op = (struct shop_op){
+        .cookie = action.cookie,
+        .fetch_id = (action.cookie & PS_COOKIE_OF_ORDERS) != 0 ? shop->starting : 0,
+        .ticket = action.ticket,
+        .volume = action.volume,
+        .is_used = true,
+        .item = {.deadline_ns = action.deadline_ns,
+                 .offset = action.offset,
+                 .length = action.length,
+                 .op = action.op,
+                 .sched_class = is_read ? classes[action.urgency] : PS_SCHED_WRITE,
+                 .priority = action.priority,
+                 .is_mergeable = is_read}};
     ps_sched_push(shop->scheds[action.volume], shop->now_ns, &op->item);
   }
 }
@@ -177,10 +178,12 @@ static void start_job(struct shop *shop, uint32_t volume, struct ps_sched_job *j
     shop->held_back += shop_header(shop)->fetch_bytes > 0;
   } else {
     SHOP_CHECK(job->owner == PS_JOB_OF_ORDERS && is_idle(shop, volume));
+    shop->starting = ((struct fetch *)(void *)job)->id;
     ps_orders_start_job(shop->orders, shop->now_ns, job);
     shop->speculated++;
   }
   push_actions(shop);
+  shop->starting = 0;
 }
 
 static void start_volume(struct shop *shop, uint32_t volume) {
@@ -225,6 +228,17 @@ static bool has_ops(const struct shop *shop, uint32_t volume) {
   for (uint32_t i = 0; i < SHOP_OPS; i++)
     if (shop->ops[i].is_used && shop->ops[i].volume == volume) return true;
   return false;
+}
+
+bool shop_has_ops(const struct shop *shop, uint64_t fetch_id) {
+  for (uint32_t i = 0; i < SHOP_OPS; i++)
+    if (shop->ops[i].is_used && shop->ops[i].fetch_id == fetch_id) return true;
+  return false;
+}
+
+void shop_forget_ops(struct shop *shop, uint64_t fetch_id) {
+  for (uint32_t i = 0; i < SHOP_OPS; i++)
+    if (shop->ops[i].fetch_id == fetch_id) shop->ops[i].fetch_id = 0;
 }
 
 void shop_take_facts(struct shop *shop) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../orders.h"
+#include "../orders/internal.h"
 
 enum {
   SHOP_VOLUMES = 3,
@@ -37,7 +37,8 @@ struct shop_op {
   struct ps_sched_item item;
   struct shop_op *next_free;
   uint64_t cookie;
-  uint64_t done_ns; /* of the first of a chain, when it is under way; else 0 */
+  uint64_t fetch_id; /* of the fetch that it is for; 0: none */
+  uint64_t done_ns;  /* of the first of a chain, when it is under way; else 0 */
   uint32_t ticket;
   uint32_t volume;
   bool is_used;
@@ -72,6 +73,7 @@ struct shop {
   uint32_t orders_offset, values_offset;
   struct ps_ring_header *ring_header;
   void (*tell)(struct shop *shop, const struct ps_fact *fact); /* of each PS_FACT_FETCHED */
+  uint64_t starting;              /* the id of the fetch of which a piece is being started */
   uint64_t speculated, held_back; /* pieces that were started; times that others went before */
 };
 
@@ -103,6 +105,10 @@ void shop_pump(struct shop *shop);
 void shop_advance(struct shop *shop, uint64_t most_ns);
 /* Takes facts out of the ring. */
 void shop_take_facts(struct shop *shop);
+/* Whether something is under way that was started for this fetch. */
+bool shop_has_ops(const struct shop *shop, uint64_t fetch_id);
+/* What is under way for it is nobody's any more. */
+void shop_forget_ops(struct shop *shop, uint64_t fetch_id);
 /* All invariants. */
 void shop_check(const struct shop *shop);
 

@@ -256,14 +256,22 @@ static void run(const struct input *input, uint32_t cuts, bool with_orders, stru
   check_results(input, output);
 }
 
+/* Every byte, for what is between the fields was zeroed and is never written. */
+static bool is_same(const struct output *one, const struct output *other) {
+  const uint8_t *bytes = (const uint8_t *)one, *others = (const uint8_t *)other;
+  for (size_t i = 0; i < sizeof *one; i++)
+    if (bytes[i] != others[i]) return false;
+  return true;
+}
+
 /* Of the runs with orders `one` is left. */
 static void compare(const struct input *input, struct output *one, struct output *other) {
   run(input, 0, false, one);
   run(input, 6, false, other);
-  RIG_CHECK(memcmp(one, other, sizeof *one) == 0);
+  RIG_CHECK(is_same(one, other));
   run(input, 0, true, one);
   run(input, 0, true, other);
-  RIG_CHECK(memcmp(one, other, sizeof *one) == 0);
+  RIG_CHECK(is_same(one, other));
 }
 
 int main(int argc, char **argv) {

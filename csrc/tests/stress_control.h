@@ -34,7 +34,7 @@ struct control {
   bool is_extension_mapped[2];
   pthread_t model;
   bool has_model;
-  _Atomic bool model_stops;
+  _Atomic bool model_stops, core_stops;
 };
 
 /* Cookies' indices: volumes, then the extension namespaces of the two subsystems. */

@@ -9,7 +9,7 @@
 #include "reactor/internal.h"
 #include "stress_control.h"
 
-enum { WAIT_MS = 8000, MOMENTS = 300, RING_OFFSET = 4096 };
+enum { WAIT_MS = 8000, LOOK_MS = 20, MOMENTS = 300, RING_OFFSET = 4096 };
 
 struct model {
   uint8_t *memory;
@@ -89,35 +89,44 @@ static void wake(int fd) {
 
 /* ---- facts ---- */
 
-/* Whether there were any. */
-static bool take_facts(struct model *model) {
+static void take_facts(struct model *model) {
   uint64_t head = __atomic_load_n(&model->ring->head, __ATOMIC_ACQUIRE);
   if (head - model->tail > model->ring->capacity) stress_fail("facts wait", head - model->tail);
-  bool has_some = head != model->tail;
   const struct ps_fact *facts = (const void *)((uint8_t *)model->ring + RING_OFFSET);
   for (; model->tail != head; model->tail++) {
     const struct ps_fact *fact = &facts[model->tail & (model->ring->capacity - 1)];
     if (fact->kind < PS_FACT_READ || fact->kind > PS_FACT_EVICTED)
       stress_fail("a fact of no kind", fact->kind);
     if (fact->kind == PS_FACT_FETCHED &&
-        (fact->aux > PS_ORDER_EXPIRED || fact->value > fact->length))
+        (fact->aux > PS_ORDER_EXPIRED || fact->value > fact->length + 2 * 4096))
       stress_fail("a fetch ended as nothing", fact->aux);
   }
   __atomic_store_n(&model->ring->tail, model->tail, __ATOMIC_RELEASE);
-  return has_some;
+}
+
+/* Sleeps until it is woken or is to stop; false when facts are there and nobody wakes it. */
+static bool sleep_for_facts(const struct model *model, const struct control *control) {
+  struct pollfd wake_fd = {.fd = ps_core_ring_wake_fd(control->core), .events = POLLIN};
+  uint64_t since_ns = 0; /* facts are there */
+  while (poll(&wake_fd, 1, LOOK_MS) <= 0) {
+    bool is_there = __atomic_load_n(&model->ring->head, __ATOMIC_SEQ_CST) != model->tail;
+    if (control->core_stops || (control->model_stops && !is_there)) return true;
+    if (is_there && since_ns == 0) since_ns = stress_now();
+    if (is_there && stress_now() - since_ns > WAIT_MS * UINT64_C(1000000)) return false;
+  }
+  return true;
 }
 
 /* As the header says: first that it waits, then a look, then sleep. */
-static void wait_for_facts(struct model *model, const struct control *control) {
-  struct pollfd wake_fd = {.fd = ps_core_ring_wake_fd(control->core), .events = POLLIN};
+static void read_facts(struct model *model, const struct control *control) {
   uint64_t count;
-  ssize_t ignored = read(wake_fd.fd, &count, sizeof count);
+  ssize_t ignored = read(ps_core_ring_wake_fd(control->core), &count, sizeof count);
   (void)ignored;
-  if (control->model_stops) return; /* that may have been its signal */
+  take_facts(model);
+  if (draw(model, 2)) return;
   __atomic_store_n(&model->ring->waits, PS_RING_WAITS_ALL, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&model->ring->head, __ATOMIC_SEQ_CST) != model->tail) return;
-  if (poll(&wake_fd, 1, WAIT_MS) > 0) return;
-  if (__atomic_load_n(&model->ring->head, __ATOMIC_SEQ_CST) != model->tail)
+  if (!sleep_for_facts(model, control))
     stress_fail("facts came, and the model was not woken", model->ring->head - model->tail);
 }
 
@@ -137,20 +146,19 @@ static void act(struct model *model, const struct control *control) {
   if (model->ring == NULL) return;
   if (model->is_mad_reader)
     mad_reader(model);
-  else if (!take_facts(model) && draw(model, 2))
-    wait_for_facts(model, control);
+  else
+    read_facts(model, control);
 }
 
 static void *model_main(void *argument) {
   struct control *control = argument;
-  struct model model = {.random = stress.seed * 2 + 0x5bd1e995};
+  struct model model = {.random = (stress.seed * UINT64_C(0x9E3779B97F4A7C15)) | 1};
   for (int i = 0; i < 8; i++) draw(&model, 2);
   model.is_mad_reader = draw(&model, 3) == 0;
   open_model(&model, control->core);
   while (!control->model_stops) {
     act(&model, control);
-    if (model.ring == NULL || model.is_mad_reader || draw(&model, 4) == 0)
-      usleep((useconds_t)draw(&model, MOMENTS));
+    if (draw(&model, 2)) usleep((useconds_t)draw(&model, MOMENTS));
   }
   munmap(model.memory, model.memory_bytes);
   if (model.ring != NULL) munmap(model.ring, model.ring_bytes);
@@ -158,17 +166,15 @@ static void *model_main(void *argument) {
 }
 
 void model_start(struct control *control) {
-  control->model_stops = false;
+  control->model_stops = control->core_stops = false;
   control->has_model = ps_core_orders_fd(control->core) >= 0;
   if (!control->has_model) return;
   if (pthread_create(&control->model, NULL, model_main, control) != 0) stress_fail("no thread", 1);
 }
 
-/* It may wait for facts that do not come any more. */
 void model_stop(struct control *control) {
   if (!control->has_model) return;
   control->model_stops = true;
-  if (ps_core_ring_wake_fd(control->core) >= 0) wake(ps_core_ring_wake_fd(control->core));
   pthread_join(control->model, NULL);
   control->has_model = false;
 }

@@ -137,10 +137,13 @@ static void hydrate(const struct command *range) {
   struct ps_tier_access access = random_access();
   access.keep_until_ns = chance(50) ? random_time() : 0;
   access.cookie = 1 + hints->cookies++ % COOKIES;
+  access.value_class = (uint8_t)(chance(50) ? 8 + below(4) : 0);
+  access.value = chance(50) ? some_worth() : 0;
   prune_keeps();
   look(&before);
   int result = ps_tier_hydrate(model.tier, model.now_ns, range->volume, range->offset,
                                (uint32_t)range->length, &access);
+  check_hint_evictions(&access);
   check_result(result, range);
   check_taken(&before, access.tenant);
   hints->asked[access.cookie - 1] = (struct asked){.volume = range->volume,
@@ -156,6 +159,10 @@ void hint(void) {
   uint32_t frame;
   if (!pick_range(&range)) return;
   if (chance(5)) {
+    change_values();
+  } else if (chance(10)) {
+    classify();
+  } else if (chance(5)) {
     ps_tier_end_keeps(model.tier, model.now_ns, 1 + below(COOKIES));
   } else if (chance(60)) {
     hydrate(&range);

@@ -8,7 +8,8 @@
  * life three times. Every byte that is read must be exactly what was last written; after a cut
  * every block must hold what it held when a flush of it that completed began, or something newer;
  * all waiting must end, even when speculation is put off for everything else; no hint takes what is
- * not for hints; ps_tier_check holds after each step. Prints the seed and aborts when anything is
+ * not for hints; what is evicted is what random value tables say that it is; ps_tier_check holds
+ * after each step. Prints the seed and aborts when anything is
  * wrong.
  */
 #include "tier_model.h"
@@ -184,6 +185,7 @@ static void step(void) {
 static void check(void) {
   int failed = ps_tier_check(model.tier);
   if (failed != 0) model_fail("ps_tier_check", (uint64_t)failed, 0);
+  check_evictions();
   prune_keeps();
   wake_commands();
 }
@@ -294,6 +296,7 @@ static void start_tier(void) {
     if (error != 0) model_fail("ps_tier_volume_add failed", i, 0);
   }
   start_hints();
+  start_values();
 }
 
 static void count_hints(void) {
@@ -323,7 +326,8 @@ static void run(uint64_t seed) {
                                          .unsynced_age_ns = 500000000,
                                          .writeback_age_ns = (uint64_t)below(1000) * 1000000,
                                          .retry_ns = 20000000,
-                                         .frames = model.frames};
+                                         .frames = model.frames,
+                                         .ring = values_ring()};
   for (uint32_t i = 0; i < model.volume_count; i++) {
     uint32_t block = 512u << below(4);
     uint64_t size = (uint64_t)(1 + below(12 * SLOT / block)) * block;

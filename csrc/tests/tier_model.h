@@ -153,6 +153,20 @@ void prune_keeps(void);
 void check_hint_action(const struct ps_tier_action *action);
 void take_promotions(void);
 
+/* ---- tier_values.c: the value tables, and who is evicted ---- */
+/* Hears of what is evicted. */
+struct ps_ring *values_ring(void);
+/* The tier is new. */
+void start_values(void);
+void change_values(void);
+/* Classifies some range. */
+void classify(void);
+/* What something may be worth now. */
+float some_worth(void);
+/* What a hydrate has just evicted, and what was evicted in the last step. */
+void check_hint_evictions(const struct ps_tier_access *access);
+void check_evictions(void);
+
 /* ---- tier_model.c ---- */
 void issue_clear(const struct command *command);
 

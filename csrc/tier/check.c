@@ -1,5 +1,6 @@
 /* All invariants of the tier, for tests: slow, and independent of the code that keeps them. */
 #include "keep.h"
+#include "order.h"
 
 static bool list_is_sound(const struct list *list) {
   uint32_t length = 0;
@@ -187,9 +188,7 @@ static int check_totals(const struct ps_tier *tier) {
   for (uint32_t i = kept->first; i != NONE; i = tier_list_next(kept, i), placed++) {
     if (!tier->extents[i].kept || tier->extents[i].place != PLACE_EVICTABLE) return 79;
   }
-  for (uint32_t i = 0; i < CELLS; i = tier_next_run(&tier->order, i)) {
-    placed += tier_run_length(tier, i);
-  }
+  placed += tier_order_length(tier); /* of runs with a rank: so no other has any */
   if (!list_is_sound(&tier->promised) || !list_is_sound(&tier->active)) return 81;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
     const struct extent *extent = &tier->extents[i];

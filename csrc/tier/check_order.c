@@ -1,5 +1,5 @@
 /* The invariants of the order of eviction, and of the heaps, for tests. */
-#include "internal.h"
+#include "order.h"
 
 bool tier_heap_is_sound(const struct heap *heap) {
   for (uint32_t i = 0; i < heap->length; i++) {
@@ -11,7 +11,8 @@ bool tier_heap_is_sound(const struct heap *heap) {
   return true;
 }
 
-uint32_t tier_run_length(const struct ps_tier *tier, uint32_t run) {
+/* How many extents are in the run; UINT32_MAX when its list is broken. */
+static uint32_t run_length(const struct ps_tier *tier, uint32_t run) {
   uint32_t anchor = tier->config.extent_count + run, length = 0, previous = anchor;
   for (uint32_t i = tier->extents[anchor].place_links.next; i != anchor;
        i = tier->extents[i].place_links.next) {
@@ -26,20 +27,16 @@ uint32_t tier_run_length(const struct ps_tier *tier, uint32_t run) {
   return tier->extents[anchor].place_links.previous == previous ? length : UINT32_MAX;
 }
 
-/* The run's coldest extent has the rank of a cell of the run, no younger than it was then, and has
- * another one when it is due. */
-static int check_run(const struct ps_tier *tier, uint32_t number) {
-  const struct order *order = &tier->order;
+/* The coldest extent of the run is in the cell of this rank, or was in it before it was due. */
+static int check_run(const struct ps_tier *tier, uint32_t rank) {
+  const struct order *order = tier->order;
+  uint32_t cell = order->cells[rank], base = cell / AGE_BINS * AGE_BINS;
+  uint32_t number = base + order->first_bins[cell];
   const struct run *run = &order->runs[number];
-  uint32_t last = tier->extents[tier->config.extent_count + number].place_links.previous;
-  bool is_empty = last >= tier->config.extent_count;
-  if (is_empty) return run->is_shown ? 140 : 0;
-  if (!run->is_shown || order->first_bins[number] != number % AGE_BINS) return 141;
-  uint32_t base = number - number % AGE_BINS;
-  if (order->first_bins[base + run->shown] != number % AGE_BINS) return 142;
-  uint32_t rank = order->ranks[base + run->shown];
-  if ((order->ready[rank / 64] >> rank % 64 & 1) == 0) return 143;
-  uint32_t bin = tier_bin_of(tier, &tier->extents[last]);
+  if (!run->is_shown || base + run->shown != cell) return 141;
+  if (order->first_bins[number] != number % AGE_BINS || run->shown > run->last_bin) return 142;
+  if (run_length(tier, number) == 0) return 143;
+  uint32_t bin = tier_bin_of(tier, &tier->extents[tier_order_coldest(tier, rank)]);
   if (bin > run->last_bin) bin = run->last_bin + 1u;
   if (run->shown > bin) return 144;
   bool is_due = run->is_due && tier_heap_entry(&order->due, number)->key <= tier->now_ns;
@@ -48,7 +45,7 @@ static int check_run(const struct ps_tier *tier, uint32_t number) {
 
 /* What changes with tables alone, of a 64th of the cells: another with each change. */
 static int check_ranks(const struct ps_tier *tier) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   uint32_t first = (uint32_t)(tier->sequence % CLASS_COUNT) * AGE_BINS;
   for (uint32_t i = first; i < first + AGE_BINS; i++) {
     if (order->ranks[order->cells[i]] != i) return 147;
@@ -59,19 +56,26 @@ static int check_ranks(const struct ps_tier *tier) {
   return 0;
 }
 
-/* 14x: the order of eviction. That no other run has an extent follows from how many there are. */
+/* 14x: the order of eviction. */
 int tier_check_order(const struct ps_tier *tier) {
-  const struct order *order = &tier->order;
-  uint32_t shown = 0, ready = 0;
+  const struct order *order = tier->order;
   if (!tier_heap_is_sound(&order->due)) return 146;
-  for (uint32_t i = 0; i < CELLS; i = tier_next_run(order, i)) {
-    int failed = check_run(tier, i);
-    if (failed != 0) return failed;
-    shown += order->runs[i].is_shown;
-  }
   for (uint32_t i = 0; i < CELLS / 64; i++) {
-    ready += (uint32_t)__builtin_popcountll(order->ready[i]);
     if ((order->ready[i] != 0) != (order->ready_words >> i & 1)) return 149;
   }
-  return shown == ready ? check_ranks(tier) : 149;
+  for (uint32_t i = tier_order_next(tier, 0); i != NONE; i = tier_order_next(tier, i + 1)) {
+    int failed = check_run(tier, i);
+    if (failed != 0) return failed;
+  }
+  return check_ranks(tier);
+}
+
+uint32_t tier_order_length(const struct ps_tier *tier) {
+  const struct order *order = tier->order;
+  uint32_t length = 0;
+  for (uint32_t i = tier_order_next(tier, 0); i != NONE; i = tier_order_next(tier, i + 1)) {
+    uint32_t cell = order->cells[i];
+    length += run_length(tier, cell / AGE_BINS * AGE_BINS + order->first_bins[cell]);
+  }
+  return length;
 }

@@ -1,6 +1,6 @@
 /* Frames: references, the free list, and eviction by the value tables. */
 #include "../ring.h"
-#include "internal.h"
+#include "order.h"
 
 static void free_frame(struct ps_tier *tier, uint32_t frame) {
   assert(tier->frames[frame].references == 0 && tier->frames[frame].extent == NONE);

@@ -5,6 +5,7 @@
  * the frames finds some of them, a few looks at a time.
  */
 #include "keep.h"
+#include "order.h"
 
 /* Whose frame a hint would take. What the tenant's own hydrates brought in and nobody has read goes
  * before its other extents only when it is worth less: else its hints would undo one another. */
@@ -63,7 +64,7 @@ static bool may_be_unread(uint32_t cell) {
 }
 
 static void search_runs(const struct ps_tier *tier, struct hunt *hunt) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   uint32_t most = HUNT_MOST;
   for (uint32_t rank = tier_order_next(tier, 0); rank != NONE && most > 0;
        rank = tier_order_next(tier, rank + 1)) {
@@ -110,7 +111,7 @@ static bool may_take_free(const struct ps_tier *tier, const struct hunt *hunt) {
 /* Speculation is worth a frame only when what it evicts is worth less. */
 static void set_ceiling(const struct ps_tier *tier, struct hunt *hunt, float value) {
   hunt->is_below = value > 0;
-  hunt->ceiling = value > 0 ? value : tier->order.values[CLASS_HYDRATED * AGE_BINS];
+  hunt->ceiling = value > 0 ? value : tier->order->values[CLASS_HYDRATED * AGE_BINS];
 }
 
 static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {

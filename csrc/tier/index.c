@@ -1,5 +1,6 @@
 /* The index: extents by volume and number, and keeping counters and lists true to their masks. */
 #include "keep.h"
+#include "order.h"
 
 static uint32_t bucket_of(const struct ps_tier *tier, uint32_t volume, uint64_t number) {
   uint64_t hash = number * 0x9E3779B97F4A7C15u + (uint64_t)volume * 0xD6E8FEB86659FD93u;

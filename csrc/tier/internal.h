@@ -43,7 +43,6 @@ enum {
   CLASS_COUNT = PS_TIER_CLASSES,
   OWN_CLASSES = PS_TIER_OWN_CLASSES,
   AGE_BINS = PS_TIER_AGE_BINS,
-  CELLS = CLASS_COUNT * AGE_BINS, /* of a value table; a cell is class * AGE_BINS + bin */
   UNITS_MAX = 16,
   WRITE_OPS = 64,       /* media writes under way at most, so that reads are not starved */
   FILLS_PER_FRAME = 8,  /* runs of missing units that 16 units can have */
@@ -55,10 +54,6 @@ enum {
   BACKOFF_MOST = 64,    /* times retry_ns */
   HUNT_LENGTH = 32,     /* extents of a list, and frames, that a hint looks at for one to evict */
   HUNT_MOST = 256,      /* extents of all lists together that it looks at */
-  SORT_MOST = 32,       /* extents that one passes on the way to its place among its run */
-  AGE_MOST = 64,        /* steps by which one call makes extents older */
-  CUT_TABLES = 60,      /* value tables for which a cut stays that they do not need */
-  CLASSIFY_MOST = 4096, /* extents that one call looks at for those to classify */
   SPARE_SHARE = 16,     /* when more than one frame of so many is free, there are some to spare */
   HINT_SHARE = 4,       /* one frame of so many may be held by hints of one tenant, by default */
   EXPIRE_MOST = 8       /* keeps that one call ends; each call makes one at most */
@@ -144,36 +139,6 @@ struct frame {
 };
 _Static_assert(sizeof(struct frame) <= 16, "frame metadata");
 
-/* Extents that may be evicted, of one class and of ages in neighbouring bins over which the class's
- * value does not rise: so the coldest of them is worth least. */
-struct run {
-  uint32_t due_place; /* in tier->order.due, while it is due */
-  bool is_due;
-  bool is_shown; /* non-empty: its coldest extent has a rank */
-  uint8_t shown; /* the bin as of which it has it */
-  uint8_t last_bin;
-};
-
-/* What may be evicted, and in what order: order.c. A run has the number of the cell of its first
- * bin, and its list is a ring of extents through the anchor, which is an element of tier->extents
- * beyond all extents: so an extent leaves its list without a look at which it is. */
-struct order {
-  float values[CELLS];
-  uint16_t cells[CELLS]; /* in order of their values, and of equal ones by number */
-  uint16_t ranks[CELLS]; /* of a cell, in the above */
-  /* Bits: ranks of cells that the coldest extent of a run is in, and words of them that have any.
-   */
-  uint64_t ready[CELLS / 64];
-  uint64_t ready_words;
-  struct run runs[CELLS];
-  uint8_t first_bins[CELLS]; /* of the run that the bin is in */
-  uint8_t cuts[CELLS];       /* not 0: a run begins here, for so many tables more */
-  struct heap due;           /* runs whose coldest extent comes to another bin then, or sooner */
-  struct heap_entry due_entries[CELLS];
-  uint64_t keys[2][CELLS]; /* to sort by */
-};
-_Static_assert(CELLS == 64 * 64, "one word has a bit for each word of ranks");
-
 enum op_state { OP_FREE, OP_PENDING, OP_ISSUED };
 
 /* Media work. Fills come first in the array, then WRITE_OPS writes, then a sync per volume. */
@@ -247,7 +212,7 @@ struct ps_tier {
   struct frame *frames;
   uint32_t frame_free, frames_free, frames_resident, frames_idle;
   uint32_t frames_dirty, frames_unclean;
-  struct order order;
+  struct order *order;      /* order.h */
   struct list kept_extents; /* that may be evicted, but for their being kept */
   struct list promised;
   struct heap keeps;      /* frames of kept extents, by when that ends */
@@ -391,35 +356,6 @@ void tier_clear(struct ps_tier *tier, uint32_t frame, uint32_t start, uint32_t e
 /* What a unit has beyond the volume's end is zeros, so that growing finds zeros there. */
 void tier_clear_tail(struct ps_tier *tier, uint32_t volume, uint64_t number, uint32_t frame);
 
-/* ---- order.c ---- */
-void tier_order_init(struct ps_tier *tier);
-/* Among what may be evicted, and out of it. */
-void tier_order_add(struct ps_tier *tier, uint32_t index);
-void tier_order_remove(struct ps_tier *tier, uint32_t index);
-/* What became older is where its age belongs, as far as the work of one call goes. */
-void tier_order_age(struct ps_tier *tier);
-/* Of the runs by the rank of their coldest extent: the first from this one on, or NONE. */
-uint32_t tier_order_next(const struct ps_tier *tier, uint32_t rank);
-/* That extent, and the next warmer one of the run of an extent; NONE: there is none. */
-uint32_t tier_order_coldest(const struct ps_tier *tier, uint32_t rank);
-uint32_t tier_order_warmer(const struct ps_tier *tier, uint32_t index);
-/* The extent that is worth least; of equal ones the one used longest ago; NONE: there is none. To
- * be called after tier_order_age. */
-uint32_t tier_order_least(const struct ps_tier *tier);
-/* The runs are those of the cuts, and their ranks those of the values, which have changed. */
-void tier_order_renew(struct ps_tier *tier);
-
-/* ---- values.c ---- */
-/* The bin of an age; the extent's own; and the age at which a bin ends (UINT64_MAX: never). */
-uint32_t tier_age_bin(uint64_t age_ns);
-uint32_t tier_bin_of(const struct ps_tier *tier, const struct extent *extent);
-uint64_t tier_bin_end_ns(uint32_t bin);
-/* Since its last use. */
-uint64_t tier_age_ns(const struct ps_tier *tier, const struct extent *extent);
-/* What the extent is worth now, as its own class. */
-float tier_value(const struct ps_tier *tier, const struct extent *extent);
-void tier_values_init(struct ps_tier *tier);
-
 /* ---- fill.c ---- */
 /* True when `units` of the span's extent are valid. Else starts what is missing, as urgent as
  * `access` says, and queues the waiter (may be NULL) on it or on the frame that it needs. */
@@ -489,10 +425,6 @@ void tier_wake_ranges(struct ps_tier *tier, uint32_t index, int32_t error);
 
 /* ---- check_order.c: for ps_tier_check ---- */
 bool tier_heap_is_sound(const struct heap *heap);
-/* How many extents are in the run; UINT32_MAX when its list is broken. */
-uint32_t tier_run_length(const struct ps_tier *tier, uint32_t run);
-/* 14x. */
-int tier_check_order(const struct ps_tier *tier);
 
 /* ---- inline ---- */
 
@@ -552,11 +484,6 @@ static inline bool tier_is_fenced(const struct ps_tier *tier, const struct exten
   const struct volume *volume = &tier->volumes[extent->volume];
   uint64_t base = extent->number << tier->slot_shift;
   return base < volume->fence_end && volume->fence_offset < base + tier->config.slot_size;
-}
-
-/* The run after this one, of the same class or the next. */
-static inline uint32_t tier_next_run(const struct order *order, uint32_t run) {
-  return run / AGE_BINS * AGE_BINS + order->runs[run].last_bin + 1;
 }
 
 /* ---- volume.c ---- */

@@ -13,7 +13,9 @@
  * does what is due, AGE_MOST steps at most; only after very much has become older at once, or got
  * another table, is it done over several of them, and some extents count as younger until then.
  */
-#include "internal.h"
+#include "order.h"
+
+#include <stdlib.h>
 
 static uint32_t anchor_of(const struct ps_tier *tier, uint32_t run) {
   return tier->config.extent_count + run;
@@ -36,13 +38,16 @@ static bool is_empty(const struct ps_tier *tier, uint32_t run) {
   return is_anchor(tier, last_of(tier, run));
 }
 
-void tier_order_init(struct ps_tier *tier) {
-  struct order *order = &tier->order;
+bool tier_order_init(struct ps_tier *tier) {
+  struct order *order = calloc(1, sizeof(*order));
+  tier->order = order;
+  if (order == NULL) return false;
   for (uint32_t i = 0; i < CELLS; i++) {
     uint32_t anchor = anchor_of(tier, i);
     *links_of(tier, anchor) = (struct links){anchor, anchor};
   }
   tier_heap_init(&order->due, order->due_entries, &order->runs[0].due_place, sizeof(struct run));
+  return true;
 }
 
 /* ---- ranks ---- */
@@ -68,7 +73,7 @@ static void set_due(struct order *order, uint32_t run, uint64_t due_ns) {
 /* The coldest extent of the run is another one, or older. One that is too old for the run counts as
  * of its last bin until it is moved. */
 static void show(struct ps_tier *tier, uint32_t number) {
-  struct order *order = &tier->order;
+  struct order *order = tier->order;
   struct run *run = &order->runs[number];
   hide(order, number);
   uint32_t last = last_of(tier, number);
@@ -89,7 +94,7 @@ static void show(struct ps_tier *tier, uint32_t number) {
 }
 
 uint32_t tier_order_next(const struct ps_tier *tier, uint32_t rank) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   if (rank >= CELLS) return NONE;
   uint64_t here = order->ready[rank / 64] >> rank % 64;
   if (here != 0) return rank + (uint32_t)__builtin_ctzll(here);
@@ -104,7 +109,7 @@ static uint32_t run_of(const struct order *order, uint32_t cell) {
 }
 
 uint32_t tier_order_coldest(const struct ps_tier *tier, uint32_t rank) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   uint32_t last = last_of(tier, run_of(order, order->cells[rank]));
   assert(!is_anchor(tier, last));
   return last;
@@ -116,7 +121,7 @@ uint32_t tier_order_warmer(const struct ps_tier *tier, uint32_t index) {
 }
 
 uint32_t tier_order_least(const struct ps_tier *tier) {
-  const struct order *order = &tier->order;
+  const struct order *order = tier->order;
   uint32_t rank = tier_order_next(tier, 0), now = tier_ticks(tier->now_ns);
   if (rank == NONE) return NONE;
   float least = order->values[order->cells[rank]];
@@ -166,7 +171,7 @@ static uint32_t place_in(const struct ps_tier *tier, uint32_t run, uint32_t inde
 void tier_order_add(struct ps_tier *tier, uint32_t index) {
   const struct extent *extent = &tier->extents[index];
   uint32_t bin = tier_bin_of(tier, extent);
-  uint32_t run = run_of(&tier->order, extent->value_class * (uint32_t)AGE_BINS + bin);
+  uint32_t run = run_of(tier->order, extent->value_class * (uint32_t)AGE_BINS + bin);
   insert_after(tier, index, place_in(tier, run, index));
   if (last_of(tier, run) == index) show(tier, run);
 }
@@ -181,7 +186,7 @@ void tier_order_remove(struct ps_tier *tier, uint32_t index) {
 }
 
 void tier_order_age(struct ps_tier *tier) {
-  struct order *order = &tier->order;
+  struct order *order = tier->order;
   uint32_t steps = AGE_MOST;
   while (steps > 0 && order->due.length > 0 && order->due_entries[0].key <= tier->now_ns) {
     uint32_t run = order->due_entries[0].item;
@@ -213,7 +218,7 @@ static void join(struct ps_tier *tier, uint32_t young, uint32_t old) {
 }
 
 static void renew_runs(struct ps_tier *tier, uint32_t value_class) {
-  struct order *order = &tier->order;
+  struct order *order = tier->order;
   uint32_t first = value_class * AGE_BINS, run = first;
   for (uint32_t bin = 0; bin < AGE_BINS; bin++) {
     uint32_t cell = first + bin;
@@ -227,12 +232,17 @@ static void renew_runs(struct ps_tier *tier, uint32_t value_class) {
   }
 }
 
+/* The run after this one, of the same class or the next. */
+static uint32_t next_run(const struct order *order, uint32_t run) {
+  return run / AGE_BINS * AGE_BINS + order->runs[run].last_bin + 1;
+}
+
 void tier_order_renew(struct ps_tier *tier) {
-  struct order *order = &tier->order;
+  struct order *order = tier->order;
   memset(order->ready, 0, sizeof(order->ready));
   order->ready_words = 0;
   for (uint32_t i = 0; i < CELLS; i++) order->runs[i].is_shown = false;
   for (uint32_t i = 0; i < CLASS_COUNT; i++) renew_runs(tier, i);
   for (uint32_t i = 0; i < CELLS; i++) order->ranks[order->cells[i]] = (uint16_t)i;
-  for (uint32_t i = 0; i < CELLS; i = tier_next_run(order, i)) show(tier, i);
+  for (uint32_t i = 0; i < CELLS; i = next_run(order, i)) show(tier, i);
 }

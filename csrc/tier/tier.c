@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "keep.h"
+#include "order.h"
 
 static bool is_good(const struct ps_tier_config *config) {
   uint32_t slot = config->slot_size;
@@ -39,7 +40,7 @@ static bool allocate(struct ps_tier *tier) {
   if (tier->buckets == NULL || tier->extents == NULL || tier->frames == NULL) return false;
   if (tier->ops == NULL || tier->volumes == NULL || tier->tenants == NULL) return false;
   if (tier->keeps.entries == NULL || tier->dated_fills.entries == NULL) return false;
-  if (!tier_owners_init(tier)) return false;
+  if (!tier_owners_init(tier) || !tier_order_init(tier)) return false;
   memset(tier->buckets, 0xFF, buckets * sizeof(*tier->buckets));
   return true;
 }
@@ -90,7 +91,6 @@ struct ps_tier *ps_tier_new(const struct ps_tier_config *config) {
   tier->credits = tier->budget;
   init_free_lists(tier);
   init_lists(tier);
-  tier_order_init(tier);
   tier_values_init(tier);
   for (uint32_t i = 0; i < config->tenant_count; i++) {
     tier->tenants[i].hint_limit = config->frame_count / HINT_SHARE;
@@ -108,6 +108,7 @@ void ps_tier_free(struct ps_tier *tier) {
   free(tier->tenants);
   free(tier->keeps.entries);
   tier_owners_free(tier);
+  free(tier->order);
   free(tier->dated_fills.entries);
   free(tier);
 }

@@ -1,5 +1,5 @@
 /* The value tables: ages, bins of them, and what extents of a class are worth in each. */
-#include "internal.h"
+#include "order.h"
 
 /* Half of a millisecond, which no bin is smaller than. */
 #define HALF_NS 500000u
@@ -35,7 +35,7 @@ uint32_t tier_bin_of(const struct ps_tier *tier, const struct extent *extent) {
 }
 
 float tier_value(const struct ps_tier *tier, const struct extent *extent) {
-  return tier->order.values[extent->value_class * (uint32_t)AGE_BINS + tier_bin_of(tier, extent)];
+  return tier->order->values[extent->value_class * (uint32_t)AGE_BINS + tier_bin_of(tier, extent)];
 }
 
 /* ---- tables ---- */
@@ -76,8 +76,8 @@ static void sort_cells(struct order *order) {
 }
 
 static void use_values(struct ps_tier *tier) {
-  set_cuts(&tier->order);
-  sort_cells(&tier->order);
+  set_cuts(tier->order);
+  sort_cells(tier->order);
   tier_order_renew(tier);
 }
 
@@ -86,7 +86,7 @@ void ps_tier_set_values(struct ps_tier *tier, const float *values) {
   tier_order_age(tier); /* so that runs that join are in order */
   for (uint32_t i = 0; i < CELLS; i++) {
     /* Zero has a sign, too. */
-    tier->order.values[i] = values[i] != values[i] || values[i] == 0 ? 0 : values[i];
+    tier->order->values[i] = __builtin_isnan(values[i]) || values[i] == 0 ? 0 : values[i];
   }
   use_values(tier);
 }
@@ -94,7 +94,7 @@ void ps_tier_set_values(struct ps_tier *tier, const float *values) {
 /* Least recently used: the older the bin, the less it is worth, whatever the class. */
 void tier_values_init(struct ps_tier *tier) {
   for (uint32_t i = 0; i < CELLS; i++) {
-    tier->order.values[i] = (float)(AGE_BINS - 1 - i % AGE_BINS);
+    tier->order->values[i] = (float)(AGE_BINS - 1 - i % AGE_BINS);
   }
   use_values(tier);
 }

@@ -45,6 +45,7 @@ def figures(before: Stats, after: Stats) -> dict[str, Any]:
         "commands_per_s": core.per_s("commands"),
         "tier": _tier(before["tier"], after["tier"], interval_s),
         "media": _media(before, after, interval_s),
+        "prestager": _prestager(before["prestager"], after["prestager"], interval_s),
         "deadlines": _deadlines(before, after, interval_s),
         "tenants": _tenants(before, after, interval_s),
         "warnings": list(after["warnings"]),
@@ -103,6 +104,27 @@ def _media(before: Stats, after: Stats, interval_s: float) -> list[dict[str, Any
             }
         )
     return found
+
+
+def _prestager(before: Stats, after: Stats, interval_s: float) -> dict[str, Any]:
+    """Return what the prestager does; what it says of itself is as of its last sign of life."""
+    process = Rates(before["process"], after["process"], interval_s)
+    orders = Rates(before["orders"], after["orders"], interval_s)
+    now = after["process"]
+    return {
+        **{name: after[name] for name in ("state", "restarts", "last_error")},
+        "facts_per_s": process.per_s("facts"),
+        "facts_waiting": now.get("facts_waiting", 0),
+        "facts_lost_per_s": process.per_s("facts_lost"),
+        "orders_per_s": orders.per_s("orders"),
+        "landed_per_s": orders.per_s("landed"),
+        "no_room_per_s": orders.per_s("no_room"),
+        "fetched_bytes_per_s": orders.per_s("fetched_bytes"),
+        "pending": after["orders"].get("pending", 0),
+        "cpu_percent": round(process.per_s("cpu_ns") / 1e7, 1),
+        "memory_bytes": now.get("memory_bytes", 0),
+        "learned": after["learned"],
+    }
 
 
 def _by_host(stats: Stats) -> dict[str, Stats]:

@@ -35,11 +35,14 @@ def screen(figures: Figures, width: int) -> RenderableType:
     tables = (
         ("DRAM tier", [_tier(figures["tier"])]),
         ("Media", [_medium(one) for one in figures["media"]]),
+        ("Prestager", [_prestager(figures["prestager"])]),
+        ("Predictions", _sources(figures["prestager"]["learned"])),
         ("Deadlines", _deadlines(figures["deadlines"])),
         ("Tenants", [_tenant(one) for one in figures["tenants"]]),
     )
     parts: list[RenderableType] = [_head(figures)]
     parts += [_table(title, rows, is_wide=is_wide) for title, rows in tables if rows]
+    parts += _benefit(figures["prestager"]["learned"].get("benefit"))
     parts.append(Text("waiting, under way: demand, dated, write, speculative", style="dim"))
     parts += [Text(f"warning: {warning}", style="yellow") for warning in figures["warnings"]]
     return Group(*parts)
@@ -110,6 +113,57 @@ def _medium(one: Figures) -> list[Cell]:
 
 def _classes(counts: Figures) -> str:
     return " ".join(map(str, counts.values()))
+
+
+def _prestager(one: Figures) -> list[Cell]:
+    return [
+        Cell("state", one["state"], is_name=True),
+        Cell("restarts", _number(one["restarts"])),
+        Cell("facts/s", _number(one["facts_per_s"])),
+        Cell("waiting", _number(one["facts_waiting"]), extra=True),
+        Cell("lost/s", _number(one["facts_lost_per_s"]), extra=True),
+        Cell("orders/s", _number(one["orders_per_s"])),
+        Cell("landed/s", _number(one["landed_per_s"])),
+        Cell("no room/s", _number(one["no_room_per_s"]), extra=True),
+        Cell("fetched/s", _bytes(one["fetched_bytes_per_s"])),
+        Cell("pending", _number(one["pending"]), extra=True),
+        Cell("cpu", f"{one['cpu_percent']:.1f} %"),
+        Cell("memory", _bytes(one["memory_bytes"])),
+    ]
+
+
+def _sources(learned: Figures) -> list[list[Cell]]:
+    """Return a row for each source of predictions that has made any."""
+    return [
+        [
+            Cell("source", one["source"], is_name=True),
+            Cell("gate", one["gate"], is_name=True),
+            Cell("predicted", _number(one["predicted"])),
+            Cell("issued", _number(one["issued"])),
+            Cell("in time", _number(one["in_time"])),
+            Cell("late", _number(one["late"])),
+            Cell("evicted", _number(one["evicted"]), extra=True),
+            Cell("expired", _number(one["expired"]), extra=True),
+            Cell("precision", f"{one['precision']:.2f}"),
+            Cell("at least", f"{one['low']:.2f}", extra=True),
+            Cell("calibration", f"{one['calibration_error']:.3f}", extra=True),
+        ]
+        for one in learned.get("sources", ())
+        if one["predicted"]
+    ]
+
+
+def _benefit(benefit: Figures | None) -> list[RenderableType]:
+    """Return a line on what acting was worth, once there is something to compare it with."""
+    if not benefit or benefit["low"] is None or benefit["high"] is None:
+        return []
+    words = (
+        f"measured benefit: {_number(benefit['hits'])} hits"
+        f" ({_number(benefit['low'])} to {_number(benefit['high'])} with 95 % confidence)"
+        f" by {_number(benefit['acted'])} predictions acted on, against"
+        f" {_number(benefit['held'])} held out"
+    )
+    return [Text(words)]
 
 
 def _deadlines(deadlines: Figures) -> list[list[Cell]]:

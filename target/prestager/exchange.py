@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.launch import Names
 from prestage.target.prestager.numbering import NOBODY, Clock, Numbering
-from prestage.target.prestager.shared import Gauges, OrderEnd, OrderKind, OrdersWriter, wake
+from prestage.target.prestager.shared import ORDER, Gauges, OrderEnd, OrderKind, OrdersWriter, wake
 from prestage.target.ring import FACT, FactKind, RingReader, RingWaits
 
 __all__ = ["DecisionLike", "Exchange"]
@@ -127,9 +127,8 @@ class Exchange:
 
     def _located(self, given: NDArray[np.void]) -> NDArray[np.void]:
         """Return orders with numbers and times of this run, without those for no volume."""
-        if not len(given):
-            return given
-        orders = given.copy()
+        # Joining arrays takes away what is reserved between the fields of their type.
+        orders = given.astype(ORDER)
         orders["volume"] = self.volumes.current(given["volume"])
         tenants = self.tenants.current(given["tenant"])
         orders["tenant"] = np.where(tenants == NOBODY, OTHER_TENANTS, tenants)

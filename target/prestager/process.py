@@ -6,6 +6,8 @@ here reaches a byte of a block: at worst the target starts it anew.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import os
 import resource
@@ -34,10 +36,16 @@ __all__ = ["MakePrestager", "PrestagerLike", "main"]
 
 PORTION: Final = 8192
 """Facts that are learned from at a time: between two portions the target is heard."""
-REST_S: Final = 0.25
+SLEEP_S: Final = 0.25
 """The longest sleep: facts that nobody is woken for are taken at least so often."""
+REST_S: Final = 0.01
+"""The longest rest after a turn."""
 SHARE: Final = 4
 """And so often that they do not fill more than this part of the ring."""
+PR_SET_PDEATHSIG: Final = 1
+"""<linux/prctl.h>"""
+OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+SPARED: Final = "500"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PAGE_BYTES: Final = resource.getpagesize()
 
@@ -96,8 +104,13 @@ def main(
 
 
 def _behave(launch: Launch) -> None:
-    """Stand back for the data path, and take no more memory than is allowed."""
+    """Stand back for the data path, take no more memory than is allowed, outlive no target."""
     os.nice(launch.niceness)
+    with contextlib.suppress(OSError):
+        # Should memory run out, it is this process that can be spared.
+        OOM_SCORE.write_text(SPARED, "ascii")
+    # Should the target die while this process is stopped, it goes on and hears of it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     if launch.memory_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         most = launch.memory_bytes if hard < 0 else min(launch.memory_bytes, hard)
@@ -125,6 +138,8 @@ class Process:
         self._taken_s = time.monotonic()
         self._rate = 0.0
         """Facts a second, as of late."""
+        self._rest_s = 0.0
+        """For how long more reads may gather before they are learned from."""
         self._learned = False
         """Whether anything is new since the file was written."""
         self.counters = dict.fromkeys(("wake_ups", "decisions", "observe_ns", "decide_ns"), 0)
@@ -154,6 +169,7 @@ class Process:
 
     def _turn(self) -> bool:
         """Do what there is to do; False when the target is gone."""
+        began_s = time.monotonic()
         raw = self._exchange.fetch(PORTION)
         # Read after the facts were taken: it says what numbers in them stand for, and when the
         # target ends, before it does what we should not learn.
@@ -175,6 +191,7 @@ class Process:
             self._learned = False
         if time.monotonic() - self._told_s >= self._launch.report_s:
             self._tell()
+        self._rest_s = min(time.monotonic() - began_s, REST_S) if len(raw) else 0.0
         return True
 
     def _decide(self) -> None:
@@ -195,11 +212,17 @@ class Process:
 
     def _sleep_ms(self) -> float:
         """Return for how long to sleep; 0 when there is something to do already."""
-        if self._exchange.backlog >= PORTION or self._exchange.wait_for(self._waits):
+        # Reads gather for as long as the last turn took, so that it is not one turn for each; hints
+        # are not kept waiting.
+        rests = self._rest_s > 0 and self._waits == RingWaits.ALL
+        waits = RingWaits.HINTS if rests else self._waits
+        if self._exchange.backlog >= PORTION or self._exchange.wait_for(waits):
             return 0
         report_s = self._told_s + self._launch.report_s - time.monotonic()
-        fill_s = self._exchange.capacity / SHARE / self._rate if self._rate > 1 else REST_S
-        least_s = min(report_s, fill_s, REST_S, self._clock.until_s(self._next_ns))
+        fill_s = self._exchange.capacity / SHARE / self._rate if self._rate > 1 else SLEEP_S
+        least_s = min(report_s, fill_s, SLEEP_S, self._clock.until_s(self._next_ns))
+        if rests:
+            least_s = min(least_s, self._rest_s)
         # Not to wake just before it is time.
         return max(least_s, 0) * 1000 + 0.1
 

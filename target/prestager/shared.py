@@ -81,8 +81,10 @@ ORDER_FIELDS: Final = (
     ("tenant", "<u2", 50),
     ("kind", "u1", 52),
     ("value_class", "u1", 53),
+    ("reserved", "V10", 54),
 )
-"""Name, type and offset in bytes: struct ps_order without what is reserved."""
+"""Name, type and offset in bytes: struct ps_order. All its bytes are named: numpy would leave out
+the others where it joins arrays."""
 
 
 def _dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:

@@ -233,6 +233,37 @@ def test_what_was_under_way_when_the_model_went_lands_and_is_nobodys() -> None:
     assert rig.ends() == [End(1, OrderEnd.LANDED, SLOT)], "ids are free for the next model"
 
 
+@pytest.mark.parametrize("by_order", [True, False])
+def test_very_many_fetches_are_forgotten_in_portions_and_then_orders_are_taken(
+    by_order: bool,
+) -> None:
+    rig = OrdersRig(fetches=200)
+    rig.fetch(*range(1, 201), offset=0)
+    reset = np.zeros(1, ORDER)
+    reset["kind"] = OrderKind.RESET
+    if by_order:
+        rig.writer.put(reset)
+        assert not lib.ps_orders_take(rig.orders, rig.now_ns, 1)
+    else:
+        rig.reset()
+    assert 0 < rig.order_stats().withdrawn < 200
+    rig.writer.put(fetches(1, offset=9 * SLOT))
+    assert lib.ps_orders_next_time(rig.orders) <= rig.now_ns
+    before = jobs(rig)
+    job = lib.ps_sched_next_job(rig.scheds[0], rig.now_ns)
+    lib.ps_orders_start_job(rig.orders, rig.now_ns, job)
+    assert jobs(rig) == before - 1
+    assert rig.warm_slots() == [], "what is left is not begun any more"
+    assert not lib.ps_orders_take(rig.orders, rig.now_ns, 10)
+    assert rig.order_stats().fetches == 200
+    while not lib.ps_orders_take(rig.orders, rig.now_ns, 10):
+        rig.check()
+    rig.run()
+    ends = rig.ends()
+    assert len(ends) == 201 and ends[-1] == End(1, OrderEnd.LANDED, SLOT)
+    assert {end.end for end in ends[:-1]} == {OrderEnd.WITHDRAWN}
+
+
 def test_orders_that_wait_when_the_model_goes_are_forgotten() -> None:
     rig = OrdersRig()
     rig.writer.put(fetches(1, 2))

@@ -13,42 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ring_support import CAPACITY, Ring
 
 from prestage._core import ffi, lib
 from prestage.target import ring as ring_module
-from prestage.target.ring import FACT, HEADER, FactFlag, FactKind, RingError, RingReader
-
-CAPACITY = 16
-
-
-class Ring:
-    """The producer's side."""
-
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self.ring = lib.ps_ring_new(capacity)
-        assert self.ring != ffi.NULL
-        self.fact = ffi.new("struct ps_fact *")
-        self.put_count = 0
-
-    @property
-    def fd(self) -> int:
-        """The memfd."""
-        return int(lib.ps_ring_fd(self.ring))
-
-    def put(self, count: int = 1) -> int:
-        """Put facts with the numbers from `put_count` on; returns how many found room."""
-        good = 0
-        for _ in range(count):
-            self.fact.id = self.put_count
-            self.fact.value = self.put_count ^ 0xFFFF
-            if lib.ps_ring_put(self.ring, self.fact):
-                self.put_count += 1
-                good += 1
-        return good
-
-    def close(self) -> None:
-        """Free it once."""
-        lib.ps_ring_free(self.ring)
+from prestage.target.ring import (
+    FACT,
+    HEADER,
+    FactFlag,
+    FactKind,
+    RingError,
+    RingReader,
+)
 
 
 @pytest.fixture

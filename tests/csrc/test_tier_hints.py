@@ -210,7 +210,7 @@ def test_what_time_alone_makes_evictable_is_for_who_waits_and_not_for_hints() ->
 
 def test_a_speculative_hydrate_never_takes_a_frame_from_what_is_worth_more() -> None:
     tier = small_tier(4)
-    values = [float(value_class) for value_class in range(8) for _ in range(32)]
+    values = [float(value_class) for value_class in range(64) for _ in range(64)]
     lib.ps_tier_set_values(tier.tier, ffi.new("float[]", values))
     own = read_in(tier, A, 0, 4)
     assert tier.hydrate(10 * SLOT, urgency=SPECULATIVE, tenant=A) == NO_ROOM

@@ -80,7 +80,7 @@ def test_a_kept_extent_is_as_any_other_when_its_time_is_over() -> None:
 
 def test_an_extent_that_was_kept_becomes_what_it_was_before() -> None:
     tier = tier_with_limit(2, frames=4)
-    values = [1000.0 if value_class == 3 else 1.0 for value_class in range(8) for _ in range(32)]
+    values = [1000.0 if value_class == 3 else 1.0 for value_class in range(64) for _ in range(64)]
     lib.ps_tier_set_values(tier.tier, ffi.new("float[]", values))
     tier.touch(0, tenant=A)
     tier.touch(0, tenant=A)  # read again: the dear class

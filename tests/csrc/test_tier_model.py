@@ -23,9 +23,9 @@ def build(folder: Path, *flags: str, compiler: str = "", root: Path = ROOT) -> P
     """Compile the model with the tier of a tree and return the program."""
     program = folder / "tier_model"
     folders = (("tests", "tier_*.c"), ("tier", "*.c"), ("ring", "*.c"))
-    sources = [path for name, which in folders for path in (root / "csrc" / name).glob(which)]
+    sources = [path for name, pattern in folders for path in (root / "csrc" / name).glob(pattern)]
     command = [compiler or os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-g", "-O2"]
-    command += ["-iquote", root / "csrc"]
+    command += ["-iquote", str(root / "csrc")]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, *warnings, *flags, *sorted(sources), "-o", program], check=True)
     return program
@@ -117,8 +117,8 @@ BREAKS = {
     ),
     "keep_of_no_effect": (
         "index.c",
-        "&tier->classes[extent->kept ? (uint32_t)CLASS_KEPT : extent->value_class];",
-        "&tier->classes[extent->value_class];",
+        "return extent->kept ? &tier->kept_extents : NULL;",
+        "return NULL;",
     ),
     "keep_that_never_ends": (
         "keep.c",
@@ -144,6 +144,69 @@ BREAKS = {
         "fill.c",
         "op->cookie = is_hydrate ? access->cookie : 0;",
         "op->cookie = 1;",
+    ),
+    "runs_over_which_the_value_rises": (
+        "values.c",
+        "order->cuts[i] = CUT_TABLES;",
+        "order->cuts[i] = 0;",
+    ),
+    "extents_that_never_become_older": (
+        "order.c",
+        "while (steps > 0 && order->due.length > 0 &&",
+        "while (steps > AGE_MOST && order->due.length > 0 &&",
+    ),
+    "extents_that_stay_in_a_run_they_are_too_old_for": (
+        "order.c",
+        "if (tier_bin_of(tier, &tier->extents[last]) <= order->runs[run].last_bin) break;",
+        "break;",
+    ),
+    "run_that_is_not_in_order": (
+        "order.c",
+        "if (age > most) return last;",
+        "if (age > most) return anchor;",
+    ),
+    "run_without_its_coldest_in_the_ranks": (
+        "order.c",
+        "if (last_of(tier, run) == index) show(tier, run);",
+        "",
+    ),
+    "equal_values_by_class": (
+        "order.c",
+        "if (now - tier->extents[other].last_use > now - tier->extents[best].last_use)",
+        "if (now - tier->extents[other].last_use < now - tier->extents[best].last_use)",
+    ),
+    "cells_in_no_order": ("values.c", "pass < 4;", "pass < 2;"),
+    "ages_by_whole_octaves": ("values.c", "2 * k + ((halves >> k) & 1);", "2 * k;"),
+    "runs_joined_the_wrong_way_round": (
+        "order.c",
+        "join(tier, run, cell);",
+        "join(tier, cell, run);",
+    ),
+    "once_by_its_age": (
+        "values.c",
+        "if (extent->value_class == CLASS_ONCE) return AGE_BINS - 1;",
+        "",
+    ),
+    "class_without_its_age": (
+        "values.c",
+        "if (!is_promised) extent->last_use = use_before(tier, age_ns);",
+        "if (!is_promised) extent->last_use = use_before(tier, 0 * age_ns);",
+    ),
+    "speculation_that_does_harm": ("hydrate.c", "hunt->is_below = value > 0;", ""),
+    "speculation_without_a_ceiling": (
+        "hydrate.c",
+        "if (source == SOURCE_NONE || is_too_dear(hunt, value)) return false;",
+        "if (source == SOURCE_NONE) return false;",
+    ),
+    "hint_that_takes_the_dearer_of_its_own": (
+        "hydrate.c",
+        "if (hunt->found[source] == NONE || value < hunt->values[source]) {",
+        "if (hunt->found[source] == NONE || value > hunt->values[source]) {",
+    ),
+    "eviction_that_nobody_hears_of": (
+        "frame.c",
+        "(void)ps_ring_put(tier->config.ring, &fact);",
+        "(void)fact;",
     ),
     "write_of_a_range_that_is_cleared": (
         "writeback.c",

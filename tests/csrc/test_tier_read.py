@@ -260,7 +260,7 @@ def test_a_one_time_read_of_what_others_keep_changes_nothing() -> None:
 
 def test_the_value_tables_decide_between_classes() -> None:
     tier = Tier(frames=4, dirty_limit=1)
-    values = [1000.0 if value_class == 3 else 1.0 for value_class in range(8) for _ in range(32)]
+    values = [1000.0 if value_class == 3 else 1.0 for value_class in range(64) for _ in range(64)]
     lib.ps_tier_set_values(tier.tier, ffi.new("float[]", values))
     tier.touch(0)
     tier.touch(0)  # read again: the dear class

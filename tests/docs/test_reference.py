@@ -23,6 +23,7 @@ from prestage.target.settings import (
     LimitSettings,
     ListenerSettings,
     NamespaceSettings,
+    PrestagerSettings,
     SchedulerSettings,
     Settings,
     SubsystemSettings,
@@ -45,6 +46,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "scheduler": SchedulerSettings,
     "hints": HintSettings,
     "hints.tenants": TenantSettings,
+    "prestager": PrestagerSettings,
 }
 
 

@@ -102,9 +102,15 @@ def test_false_hints_are_chains_of_the_past_and_as_many_as_said() -> None:
     false = [hint for hint in hints if hint.tenant == 7]
     assert true and 0.8 * len(true) < len(false) <= 1.2 * len(true)
     stored_s = dict(zip(workload.block[::-1].tolist(), workload.time_s[::-1].tolist(), strict=True))
-    for hint in false:
+    reading = np.unique(workload.request[~workload.is_write])
+    first_s: dict[int, float] = {}
+    for request in reading.tolist():
+        session = int(workload.request_session[request])
+        first_s.setdefault(session, float(workload.request_time_s[request]))
+    for hint, record in zip(false, intents(false), strict=True):
         blocks = blocks_in(layout, hint)
         assert blocks and all(stored_s[block] < hint.time_s for block in blocks)
+        assert first_s[record.session - 1] < hint.time_s, "nobody had asked for it"
     alone = announce(workload, layout, replace(plan, false_per_true=0))
     assert [hint.time_s for hint in alone] == [hint.time_s for hint in true]
     mixed = announce(workload, layout, replace(plan, false_tenant=None))

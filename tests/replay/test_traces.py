@@ -127,7 +127,7 @@ def test_the_mix_leaves_out_what_is_too_long_and_cuts_what_is_too_late(tmp_path:
     workload = load_trace(path, seed=1)
     assert (workload.requests, workload.block_count) == (1, 2)
     assert 0 <= workload.request_time_s[0] < 7201
-    with pytest.raises(Invalid, match="no session can be used"):
+    with pytest.raises(Invalid, match=r"agents\.jsonl: no session can be used"):
         load_trace(path, seed=1, mix=Mix(most_blocks=1))
 
 

@@ -46,7 +46,7 @@ def test_what_followed_once_is_ordered_when_the_first_is_read_again(
     with Prestaged(memories, tmp_path / "snapshot") as process:
         learn(process)
         read_chain(process, CHAIN[0])
-        orders = process.orders(4)
+        orders = process.fetches(4)
         assert [order.offset // SLOT for order in orders] == CHAIN[1:]
         assert {(one.kind, one.volume, one.tenant) for one in orders} == {(FETCH, 4, 2)}
         now_ns = time.monotonic_ns()
@@ -159,12 +159,12 @@ def test_what_was_learned_is_known_by_name_after_a_restart(
         assert process.hear().report["loaded"] == len(CHAIN) - 1
         process.name(volumes={1: UUIDS[4]}, tenants={8: "nqn.2026-11.com.example:a"})
         read_chain(process, CHAIN[0], volume=1, tenant=8)
-        orders = process.orders(4)
+        orders = process.fetches(4)
         assert [order.offset // SLOT for order in orders] == CHAIN[1:]
         assert {(one.volume, one.tenant) for one in orders} == {(1, 8)}
         read_chain(process, CHAIN[0], volume=4, tenant=8)
         process.hear_of(lambda alive: alive.report["seen"] == 2)
-        assert memories.take() == [], "another volume now has the number of the first"
+        assert memories.fetches() == [], "another volume now has the number of the first"
         assert process.end() == 0
 
 
@@ -181,7 +181,7 @@ def test_an_order_for_a_volume_that_is_not_there_has_failed(
         read_chain(process, 1, volume=4)
         alive = process.hear_of(lambda alive: alive.report["fetched"] > 0)
         assert alive.counters["orders_nowhere"] == alive.report["fetched"]
-        assert {order.volume for order in memories.take()} <= {4}
+        assert {order.volume for order in memories.fetches()} <= {4}
         assert process.end() == 0
 
 
@@ -203,7 +203,7 @@ def test_a_clock_that_steps_back_stops_nothing(memories: Memories, tmp_path: Pat
     with Prestaged(memories, tmp_path / "snapshot", "clock") as process:
         learn(process)
         read_chain(process, CHAIN[0])
-        assert [order.offset // SLOT for order in process.orders(4)] == CHAIN[1:]
+        assert [order.offset // SLOT for order in process.fetches(4)] == CHAIN[1:]
         assert process.end() == 0
 
 
@@ -274,7 +274,7 @@ def test_it_is_kept_while_it_runs_and_a_full_disk_stops_nothing(
         alive = process.hear_of(lambda alive: "snapshot_write" in alive.troubles)
         assert str(path) in alive.troubles["snapshot_write"]
         read_chain(process, CHAIN[0])
-        assert [order.offset // SLOT for order in process.orders(4)] == CHAIN[1:]
+        assert [order.offset // SLOT for order in process.fetches(4)] == CHAIN[1:]
         assert process.end() == 0
     assert path.read_bytes() == kept
 

@@ -1,4 +1,4 @@
-"""How the prestager's process is started, watched and started anew, on memories without a target."""
+"""How the prestager's process is started, watched and started anew, without a target."""
 
 from __future__ import annotations
 

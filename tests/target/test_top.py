@@ -61,6 +61,22 @@ def stats(uptime_s: float = 10.0, factor: int = 0) -> dict[str, Any]:
                 ],
             },
         ],
+        "prestager": {
+            "state": "running", "pid": 4, "restarts": 1, "last_error": "was killed by SIGKILL",
+            "process": {"facts": 500 * factor, "cpu_ns": 250_000_000 * factor,
+                        "memory_bytes": 48 << 20, "facts_waiting": 2},
+            "orders": {"orders": 60 * factor, "landed": 40 * factor, "pending": 3,
+                       "fetched_bytes": (40 << 16) * factor},
+            "learned": {
+                "sources": [
+                    {"source": "return", "gate": "open", "predicted": 90, "issued": 80,
+                     "in_time": 61, "late": 1, "evicted": 8, "expired": 10, "precision": 0.7625,
+                     "low": 0.7, "calibration_error": 0.031},
+                    {"source": "chain", "gate": "probe", "predicted": 0},
+                ],
+                "benefit": {"acted": 80, "held": 10, "hits": 51.0, "low": 44.0, "high": 58.0},
+            },
+        },
         "hints": {
             "tenants": [
                 {
@@ -107,6 +123,24 @@ def test_each_host_has_its_rates_and_budgets() -> None:
     assert tenant["hint_frames"] == 2
 
 
+def test_the_prestager_has_its_rates_and_what_it_says_of_itself() -> None:
+    found = figures(stats(10.0), stats(12.0, factor=2))["prestager"]
+    assert (found["state"], found["restarts"]) == ("running", 1)
+    assert (found["facts_per_s"], found["orders_per_s"], found["landed_per_s"]) == (500, 60, 40)
+    assert (found["cpu_percent"], found["memory_bytes"]) == (25.0, 48 << 20)
+    assert found["learned"]["sources"][0]["precision"] == 0.7625
+
+
+def test_what_the_prestager_is_worth_is_drawn_once_it_is_known() -> None:
+    after = stats(12.0, factor=2)
+    benefit = after["prestager"]["learned"]["benefit"]
+    text = " ".join(drawn(figures(stats(10.0), after)).split())
+    assert "measured benefit: 51 hits (44 to 58 with 95 % confidence)" in text, text
+    assert "by 80 predictions acted on, against 10 held out" in text, text
+    benefit["low"] = benefit["high"] = None
+    assert "benefit" not in drawn(figures(stats(10.0), after))
+
+
 def test_a_target_that_was_started_again_has_no_negative_rates() -> None:
     found = figures(stats(100.0, factor=50), stats(1.0, factor=1))
     assert found["commands_per_s"] == 0 and found["tier"]["hit_percent"] is None
@@ -127,6 +161,7 @@ def test_everything_is_drawn() -> None:
         "up 12 s   3 connections   1 000 commands/s   q quits",
         "75.0 %", "models 1", "0 1 2 3", "4 5 6 7", "1 GiB/s", "90 us",
         "intents", "dated reads", "urgent", "host[1]", "warning: the disk is warm",
+        "Prestager", "running", "25.0 %", "48 MiB", "Predictions", "return", "open", "0.76",
     ):  # fmt: skip
         assert words in text, text
 
@@ -146,8 +181,21 @@ def test_on_a_small_terminal_less_is_drawn_and_nothing_is_cut() -> None:
 def test_a_target_without_hosts_is_drawn_too() -> None:
     idle = stats()
     idle["hints"]["tenants"] = []
+    idle["prestager"] = {
+        "state": "off",
+        "restarts": 0,
+        "last_error": "",
+        "process": {},
+        "orders": {},
+        "learned": {},
+    }
     text = drawn(figures(idle, idle))
-    assert "DRAM tier" in text and "Tenants" not in text and "Deadlines" not in text
+    assert (
+        "DRAM tier" in text
+        and "Tenants" not in text
+        and "Predictions" not in text
+        and "Deadlines" not in text
+    )
 
 
 # ---- the command ----

@@ -154,15 +154,17 @@ def open_session(line: Opening, place: Place) -> Session:
     return Session((line.tool_tokens, line.system_tokens), BLOCK_TOKENS // line.block_size)
 
 
-def mix_sessions(sessions: Sequence[Session], mix: Mix, *, name: str, seed: int) -> Workload:
+def mix_sessions(
+    sessions: Sequence[Session], mix: Mix, *, name: str, seed: int, where: str = ""
+) -> Workload:
     """Choose sessions and their starts by the seed, and merge their requests.
 
-    Raises Invalid when none is left.
+    Raises Invalid, which names `where` they are from, when none is left.
     """
     fitting = [each for each in sessions if each.chains and each.longest <= mix.most_blocks]
     if not fitting:
         expected = f"one with requests of at most {mix.most_blocks} blocks"
-        raise Invalid("no session can be used", name, expected)
+        raise Invalid("no session can be used", where or name, expected)
     random = random_stream(seed, STREAM_CHOICE)
     chosen = random.permutation(len(fitting))[: mix.sessions]
     starts = random.uniform(0, mix.span_s, len(chosen))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,7 @@ MAX_TENANTS: Final = 1024
 class Request:
     """A request as its lines say it; they agree in all but block and op."""
 
+    time_text: str
     time_s: float
     same: tuple[str, ...]
     """What stands under OPTIONAL, "" where the file has no such column."""
@@ -48,53 +50,65 @@ def read_csv(lines: Iterable[tuple[Place, str]], *, name: str, seed: int) -> Wor
     Without a column `queue` requests are spread over connections by the seed; without `session`
     each request is of its own.
     """
+    rows = iter(lines)
+    place, text = next(rows)
+    header = _cells(text, place)
+    _check_header(header, place)
     requests: dict[str, Request] = {}
     blocks = Labels()
-    tenants = Labels()
-    rows = _rows(lines)
-    _, header = next(rows)
-    for total, (place, row) in enumerate(rows, 1):
+    take = _columns(header)
+    for total, (place, text) in enumerate(rows, 1):
         count_accesses(total, place)
-        _add(requests, blocks, row, place)
-        if len(tenants) <= tenants.number(row.get("tenant", "")) >= MAX_TENANTS:
-            raise place.fault(f"{len(tenants)} of them", "tenant", f"at most {MAX_TENANTS}")
-    everything = list(requests.values())
-    queues = Labels()
-    sessions = Labels()
-    has_session = "session" in header
-    queue = [queues.number(each.same[1]) for each in everything]
-    session = [
-        sessions.number(each.same[2]) if has_session else index
-        for index, each in enumerate(everything)
-    ]
+        cells = _cells(text, place)
+        if len(cells) != len(header):
+            raise place.fault(f"{len(cells)} values", "", f"{len(header)}: {', '.join(header)}")
+        _check_names(header, cells, place)
+        _add(requests, blocks, take([*cells, ""]), place)
+    tenants = len({each.same[0] for each in requests.values()})
+    if tenants > MAX_TENANTS:
+        raise Place(place.path).fault(f"{tenants} of them", "tenant", f"at most {MAX_TENANTS}")
+    return _assemble(list(requests.values()), header, name=name, seed=seed)
+
+
+def _assemble(requests: list[Request], header: list[str], *, name: str, seed: int) -> Workload:
+    tenants, queues, sessions = Labels(), Labels(), Labels()
+    if "session" in header:
+        session = [sessions.number(each.same[2]) for each in requests]
+    else:
+        session = list(range(len(requests)))
+    queue = np.array([queues.number(each.same[1]) for each in requests], np.int32)
+    tenant = [tenants.number(each.same[0]) for each in requests]
     return assemble(
         Requests(
-            time_s=np.array([each.time_s for each in everything], np.float64),
+            time_s=np.array([each.time_s for each in requests], np.float64),
             session=np.array(session, np.int32),
-            chains=[np.array(each.blocks, np.int64) for each in everything],
-            is_write=[np.array(each.is_write, np.bool_) for each in everything],
-            tenant=np.array([tenants.number(each.same[0]) for each in everything], np.uint16),
-            queue=np.array(queue, np.int32) if "queue" in header else None,
+            chains=[np.array(each.blocks, np.int64) for each in requests],
+            is_write=[np.array(each.is_write, np.bool_) for each in requests],
+            tenant=np.array(tenant, np.uint16),
+            queue=queue if "queue" in header else None,
         ),
         name=name,
         seed=seed,
     )
 
 
-def _rows(lines: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, dict[str, str]]]:
-    """Yield the header (each name under itself), then each line by the header's names."""
-    header: list[str] = []
-    for place, text in lines:
-        try:
-            cells = [cell.strip() for cell in next(csv.reader([text], strict=True))]
-        except csv.Error as fault:
-            raise place.fault(str(fault), "", "values with commas between them") from fault
-        if not header:
-            header = cells
-            _check_header(header, place)
-        elif len(cells) != len(header):
-            raise place.fault(f"{len(cells)} values", "", f"{len(header)}: {', '.join(header)}")
-        yield place, dict(zip(header, cells, strict=True))
+def _cells(text: str, place: Place) -> list[str]:
+    """Return the values of a line; raises Invalid."""
+    if '"' not in text:
+        return [cell.strip() for cell in text.split(",")]
+    try:
+        return [cell.strip() for cell in next(csv.reader([text], strict=True))]
+    except csv.Error as fault:
+        raise place.fault(str(fault), "", "values with commas between them") from fault
+
+
+def _columns(header: list[str]) -> Callable[[list[str]], tuple[str, ...]]:
+    """Return what takes REQUIRED and OPTIONAL out of a line's values with an empty one after them.
+
+    The empty one is what a column that is not there has.
+    """
+    places = {name: place for place, name in enumerate(header)}
+    return itemgetter(*(places.get(name, -1) for name in (*REQUIRED, *OPTIONAL)))
 
 
 def _check_header(header: list[str], place: Place) -> None:
@@ -108,23 +122,38 @@ def _check_header(header: list[str], place: Place) -> None:
             raise place.fault(f"column {quote(name)}", "", expected)
 
 
-def _add(requests: dict[str, Request], blocks: Labels, row: dict[str, str], place: Place) -> None:
-    """Add a line to its request."""
-    time_s = _time(row["time_s"], place)
-    for name, text in row.items():
-        if name not in ("time_s", "op") and not 0 < len(text) <= MAX_LABEL:
-            raise place.fault(quote(text), name, f"a name of 1 to {MAX_LABEL} characters")
-    if (is_write := OPS.get(row["op"])) is None:
-        raise place.fault(quote(row["op"]), "op", " or ".join(OPS))
-    same = tuple(row.get(name, "") for name in OPTIONAL)
-    request = requests.setdefault(row["request"], Request(time_s, same))
-    if request.time_s != time_s:
-        raise place.fault(quote(row["time_s"]), "time_s", f"{request.time_s!r}, as of its request")
-    for name, mine, others in zip(OPTIONAL, same, request.same, strict=True):
-        if mine != others:
-            raise place.fault(quote(mine), name, f"{quote(others)}, as of its request")
-    request.blocks.append(blocks.number(row["block"]))
+def _check_names(header: list[str], cells: list[str], place: Place) -> None:
+    """Raise Invalid when a value is empty, or longer than anything that is allowed."""
+    if min(map(len, cells)) > 0 and max(map(len, cells)) <= MAX_LABEL:
+        return
+    name, text = next(
+        each for each in zip(header, cells, strict=True) if not 0 < len(each[1]) <= MAX_LABEL
+    )
+    raise place.fault(quote(text), name, f"1 to {MAX_LABEL} characters")
+
+
+def _add(requests: dict[str, Request], blocks: Labels, row: tuple[str, ...], place: Place) -> None:
+    """Add an access, of which `row` has REQUIRED and OPTIONAL, to its request; raises Invalid."""
+    time_text, name, block, op, *rest = row
+    same = tuple(rest)
+    if (is_write := OPS.get(op)) is None:
+        raise place.fault(quote(op), "op", " or ".join(OPS))
+    request = requests.get(name)
+    if request is None:
+        request = requests[name] = Request(time_text, _time(time_text, place), same)
+    if request.time_text != time_text and request.time_s != _time(time_text, place):
+        raise place.fault(quote(time_text), "time_s", f"{request.time_s!r}, as of its request")
+    if request.same != same:
+        _refuse_others(request.same, same, place)
+    request.blocks.append(blocks.number(block))
     request.is_write.append(is_write)
+
+
+def _refuse_others(expected: tuple[str, ...], found: tuple[str, ...], place: Place) -> None:
+    """Raise Invalid for the first of OPTIONAL in which a line differs from its request."""
+    for name, theirs, mine in zip(OPTIONAL, expected, found, strict=True):
+        if mine != theirs:
+            raise place.fault(quote(mine), name, f"{quote(theirs)}, as of its request")
 
 
 def _time(text: str, place: Place) -> float:

@@ -60,7 +60,6 @@ def _session_requests(seed: int, shape: Sessions) -> Requests:
     else:
         gaps = random.lognormal(np.log(shape.gap_s), shape.gap_sigma, len(session))
     first = np.cumsum(turns) - turns
-    gaps[first] = 0
     since = np.cumsum(gaps)
     times = starts[session] + since - since[first][session]
     kept = np.argsort(times, kind="stable")[: shape.requests]
@@ -139,7 +138,7 @@ class Affinity:
     """Of a document."""
     picks: int = 3
     requests: int = 6000
-    sessions_per_s: float = 0.05
+    sessions_per_s: float = 0.02
     turns: float = 10.0
     gap_s: float = 20.0
     """As of Sessions, exponential."""

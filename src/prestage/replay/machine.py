@@ -21,8 +21,6 @@ from prestage.target.errors import Invalid
 from prestage.target.settings import TargetSettings
 
 NEVER_NS: Final = (1 << 64) - 1
-NSID: Final = 1
-"""The one namespace; hints name it."""
 ERROR_BYTES: Final = 512
 
 EVENT_FIELDS: Final = (
@@ -96,9 +94,9 @@ class MachineConfig:
     tenant_count: int = 1
     ring_facts: int = 1 << 16
     """Facts that the ring holds, a power of two; 0: there is no ring."""
-    orders: int = 1 << 16
+    orders: int = 1 << 14
     """Orders that wait, a power of two; 0: none are taken."""
-    fetches: int = 1 << 15
+    fetches: int = 1 << 14
     """Fetches that are pending at most."""
 
 
@@ -161,9 +159,7 @@ class Machine:
     `results` (dtype RESULT) is beside `events`, and is filled in as they end.
     """
 
-    def __init__(
-        self, config: MachineConfig, events: NDArray[np.void], data: bytes = b""
-    ) -> None:
+    def __init__(self, config: MachineConfig, events: NDArray[np.void], data: bytes = b"") -> None:
         """`events`: dtype EVENT [n], in order of time; `data` is what the batches lie in."""
         if events.dtype != EVENT:
             raise Invalid(f"{events.dtype}", "events", f"{EVENT}")

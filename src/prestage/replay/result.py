@@ -7,6 +7,7 @@ Ratios of nothing are nan.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,7 +124,10 @@ class Result:
     """What the prestager says of itself in the end (a dataclass of plain numbers); None: none."""
 
     def plain(self) -> dict[str, Any]:
-        """Return what goes into JSON: everything but the arrays, the report as a dictionary."""
+        """Return what goes into JSON: everything but the arrays, the report as a dictionary.
+
+        Ratios of nothing are None there, and so is what is without bound.
+        """
         shown = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -133,7 +137,17 @@ class Result:
             shown[name] = dataclasses.asdict(shown[name])
         if self.report is not None:
             shown["report"] = dataclasses.asdict(self.report)
-        return shown
+        plain: dict[str, Any] = _finite(shown)
+        return plain
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None where it has numbers that JSON does not."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _ratio(part: float, whole: float) -> float:

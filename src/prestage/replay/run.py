@@ -7,16 +7,19 @@ same memory. Only that thinking takes no time here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.ext.codec import encode_batches
+from prestage.replay.hint_plans import Hint
 from prestage.replay.machine import EVENT, Flash, Machine, MachineConfig, Op
 from prestage.replay.result import Regime, Result, Run, judge
-from prestage.replay.workload import Layout, Workload, place
+from prestage.replay.workload import QUEUES, Layout, Workload, place
 from prestage.target.prestager.exchange import wakes
 from prestage.target.prestager.process import PrestagerLike
 from prestage.target.prestager.shared import OrdersWriter
@@ -27,33 +30,29 @@ START_NS: Final = 1_000_000_000
 """When the first access comes: before, there is time for the first orders."""
 REST_NS: Final = 250_000_000
 """Facts that nobody is woken for are taken at least so often, as live."""
+THINK_NS: Final = 100_000
+"""Who wants to be asked again at once is asked after this: a thought takes time, live."""
 DRAIN_NS: Final = 60_000_000_000
 """How long after the last access everything must have ended."""
 RING_FACTS: Final = 1 << 18
+ORDERS: Final = 1 << 14
+"""That wait at most, as live."""
+STEP_NS: Final = 10_000_000_000
+"""How far a target without a prestager runs in one call."""
 PROGRESS_STEPS: Final = 200
+HINT_QUEUE: Final = QUEUES
+"""Hints come by a connection of their own."""
 
 Progress = Callable[[float], None]
 """Called now and then with the share of the workload's time that is behind, 0 to 1."""
 
 
-class HintBatch(Protocol):
-    """A batch of hints (prestage.ext.codec) that a host sends."""
+class Batch(NamedTuple):
+    """A batch of hints (prestage.ext.codec) that a host of `tenant` sends at `time_s`."""
 
-    @property
-    def time_s(self) -> float:
-        """When it comes, on the workload's clock."""
-
-    @property
-    def data(self) -> bytes:
-        """The batch."""
-
-    @property
-    def tenant(self) -> int:
-        """Whose it is."""
-
-    @property
-    def queue(self) -> int:
-        """By which connection it comes."""
+    time_s: float
+    tenant: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,19 @@ def _clock(workload: Workload, time_s: NDArray[np.float64]) -> NDArray[np.uint64
     return (passed_ns.astype(np.int64) + START_NS).astype(np.uint64)
 
 
-def make_script(workload: Workload, layout: Layout, hints: Sequence[HintBatch] = ()) -> Script:
+def encode_hints(hints: Iterable[Hint]) -> list[Batch]:
+    """Return batches of hints in order of time: those of one host at one time go together."""
+    batches: list[Batch] = []
+    for (time_s, tenant), group in itertools.groupby(
+        hints, lambda hint: (hint.time_s, hint.tenant)
+    ):
+        records = (hint.record for hint in group)
+        encoded = encode_batches(records, writer=tenant + 1, sequence=len(batches) + 1)
+        batches += [Batch(time_s, tenant, data) for data in encoded]
+    return batches
+
+
+def make_script(workload: Workload, layout: Layout, hints: Sequence[Batch] = ()) -> Script:
     """Return the events of a workload; batches of hints go before accesses of the same time."""
     accesses = np.zeros(len(workload), EVENT)
     accesses["time_ns"] = _clock(workload, workload.time_s)
@@ -93,7 +104,7 @@ def make_script(workload: Workload, layout: Layout, hints: Sequence[HintBatch] =
     batches["time_ns"] = _clock(workload, np.array([each.time_s for each in hints], np.float64))
     batches["offset"] = np.cumsum(sizes) - sizes
     batches["length"] = sizes
-    batches["queue"] = [each.queue for each in hints]
+    batches["queue"] = HINT_QUEUE
     batches["tenant"] = [each.tenant for each in hints]
     batches["op"] = Op.BATCH
     events = np.concatenate([batches, accesses])
@@ -127,7 +138,7 @@ def machine_config(
         block_size=regime.block_size,
         tenant_count=int(workload.tenant.max(initial=0)) + 1,
         ring_facts=RING_FACTS if with_model else 0,
-        orders=1 << 16 if with_model else 0,
+        orders=ORDERS if with_model else 0,
     )
 
 
@@ -141,18 +152,18 @@ class Driver:
         self._writer = OrdersWriter(machine.orders_fd)
         self._next_ns = 0
         self._waits = RingWaits.ALL
-        self.decisions = 0
+        self._now_ns = machine.stats().now_ns
 
-    def run(self, until_ns: int) -> None:
-        """Run as far as `until_ns`."""
-        now_ns = self._machine.stats().now_ns
-        while now_ns < until_ns:
-            self._reader.wait_for(self._waits)
-            stop_ns = min(until_ns, now_ns + REST_NS, max(self._next_ns, now_ns + 1))
-            now_ns = self._machine.run(stop_ns)
-            self._turn(now_ns)
+    def turn(self, until_ns: int) -> int:
+        """Run until the prestager is to hear of something, or until then; return the time."""
+        self._reader.wait_for(self._waits)
+        now_ns = self._now_ns
+        stop_ns = min(until_ns, now_ns + REST_NS, max(self._next_ns, now_ns + THINK_NS))
+        self._now_ns = self._machine.run(stop_ns)
+        self._hear(self._now_ns)
+        return self._now_ns
 
-    def _turn(self, now_ns: int) -> None:
+    def _hear(self, now_ns: int) -> None:
         parts = self._reader.take()
         facts = np.concatenate(parts) if parts else np.empty(0, FACT)
         self._reader.release()
@@ -166,7 +177,6 @@ class Driver:
             self._writer.publish(decision.values)
         self._writer.put(decision.orders)
         self._next_ns, self._waits = decision.next_ns, decision.waits
-        self.decisions += 1
 
     def close(self) -> None:
         """Forget the memory."""
@@ -174,20 +184,17 @@ class Driver:
         self._writer.close()
 
 
-def _run_all(machine: Machine, prestager: PrestagerLike | None, progress: Progress | None) -> None:
-    """Run all events and what they lead to; tell of progress in even steps of time."""
+def run_all(machine: Machine, prestager: PrestagerLike | None, progress: Progress | None) -> None:
+    """Run all events and what they lead to. Whether progress is told of changes nothing."""
     driver = Driver(machine, prestager) if prestager is not None else None
-    run = machine.run if driver is None else driver.run
     last_ns = int(machine.events["time_ns"][-1]) if len(machine.events) else START_NS
-    steps = PROGRESS_STEPS if progress is not None else 1
-    for step in range(1, steps + 1):
-        run(last_ns * step // steps)
-        if progress is not None:
-            progress(step / steps)
-    end_ns = last_ns
-    while not machine.is_done and end_ns < last_ns + DRAIN_NS:
-        end_ns += REST_NS
-        run(end_ns)
+    now_ns, told, end_ns = 0, 0, last_ns + DRAIN_NS
+    while now_ns < last_ns or (now_ns < end_ns and not machine.is_done):
+        now_ns = machine.run(now_ns + STEP_NS) if driver is None else driver.turn(end_ns)
+        share = min(now_ns, last_ns) * PROGRESS_STEPS // last_ns
+        if progress is not None and share > told:
+            told = share
+            progress(share / PROGRESS_STEPS)
     if driver is not None:
         driver.close()
 
@@ -197,7 +204,7 @@ def replay(
     policy: PrestagerLike | None,
     regime: Regime,
     seed: int,
-    hints: Sequence[HintBatch] = (),
+    hints: Iterable[Hint] = (),
     progress: Progress | None = None,
     *,
     name: str = "",
@@ -206,20 +213,19 @@ def replay(
 
     `policy`: a prestager that has seen nothing, or knows what it was given; None: the tier evicts
     what was used longest ago, and nobody orders anything. `seed` is of the flash's latencies.
-    `hints` are what hosts say, by the layout of `layout_of`, whatever the policy. `name` is what
-    the result calls the policy. Raises Invalid when the regime cannot be simulated.
+    `hints` are what hosts say whatever the policy, in order of time, by the layout of `layout_of`.
+    `name` is what the result calls the policy. Raises Invalid when the regime cannot be simulated.
     """
     layout = layout_of(workload, regime)
-    script = make_script(workload, layout, hints)
-    config = machine_config(
-        workload, regime, layout, seed=seed, with_model=policy is not None
-    )
+    batches = encode_hints(hints)
+    script = make_script(workload, layout, batches)
+    config = machine_config(workload, regime, layout, seed=seed, with_model=policy is not None)
     with Machine(config, script.events, script.data) as machine:
-        _run_all(machine, policy, progress)
+        run_all(machine, policy, progress)
         run = Run(
             results=machine.results[script.place],
             arrived_ns=script.events["time_ns"][script.place],
-            batches=len(hints),
+            batches=len(batches),
             machine=machine.stats(),
             tier=machine.tier_stats(),
             orders=machine.order_stats(),

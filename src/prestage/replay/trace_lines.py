@@ -19,7 +19,7 @@ from prestage.target.errors import Invalid
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 MAX_LINE_BYTES: Final = 16 << 20
-MAX_ACCESSES: Final = 1 << 28
+MAX_ACCESSES: Final = 1 << 27
 """Of a whole trace: what fits into memory on any machine that replays."""
 
 Record = TypeVar("Record")

@@ -44,7 +44,7 @@ def load_trace(path: Path, *, seed: int, mix: Mix | None = None) -> Workload:
             workload = read_conversation(everything, name=name, seed=seed)
         elif line.session is not None:
             sessions = read_sessions(everything)
-            workload = mix_sessions(sessions, mix or Mix(), name=name, seed=seed)
+            workload = mix_sessions(sessions, mix or Mix(), name=name, seed=seed, where=str(path))
         else:
             raise place.fault("unknown format", "", "the member hash_ids or session")
     if len(workload) == 0:

@@ -129,7 +129,10 @@ def fetches(first: int, count: int) -> NDArray[np.void]:
 
 
 def test_orders_in_python_are_those_of_the_header() -> None:
-    assert columns(ORDER) == members("ps_order")
+    named = columns(ORDER)
+    assert named.pop("reserved") == (54, 10)
+    assert named == members("ps_order")
+    assert np.concatenate([np.zeros(1, ORDER), np.zeros(1, ORDER)]).dtype == ORDER
     assert ORDER.itemsize == ffi.sizeof("struct ps_order") == 64
 
 
