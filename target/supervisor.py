@@ -23,7 +23,7 @@ import msgspec
 
 import prestage
 from prestage.target.datapath import DataPath
-from prestage.target.prestager.launch import Alive, Launch, Names
+from prestage.target.prestager.launch import Alive, Launch, Words
 from prestage.target.settings import TargetSettings
 
 __all__ = ["COMMAND", "State", "Supervisor"]
@@ -94,7 +94,7 @@ class Supervisor:
     """In a row, each soon after its start."""
     _child: Child | None = None
     _task: asyncio.Task[None] | None = None
-    _names: Names = field(default_factory=lambda: Names({}, dict(OTHER_TENANTS)))
+    _names: Words = field(default_factory=lambda: Words({}, dict(OTHER_TENANTS)))
     _told: set[str] = field(default_factory=set)
     """Troubles that the log has."""
 
@@ -121,6 +121,7 @@ class Supervisor:
         if self._child is None:
             self._task.cancel()
         else:
+            self._child.writer.write(msgspec.json.encode(Words(is_last=True)) + b"\n")
             self._child.writer.write_eof()
 
     async def stop(self) -> None:
@@ -288,13 +289,13 @@ class Supervisor:
 
     def name_volume(self, number: int, uuid: str) -> None:
         """Say which namespace a volume is, before anything happens to it."""
-        self._tell(Names(volumes={number: uuid}))
+        self._tell(Words(volumes={number: uuid}))
 
     def name_tenant(self, number: int, nqn: str) -> None:
         """Say which host a tenant is, before it does anything."""
-        self._tell(Names(tenants={number: nqn}))
+        self._tell(Words(tenants={number: nqn}))
 
-    def _tell(self, names: Names) -> None:
+    def _tell(self, names: Words) -> None:
         self._names.volumes.update(names.volumes)
         self._names.tenants.update(names.tenants)
         if self._child is not None and self.state is not State.STOPPED:
@@ -320,8 +321,8 @@ class Supervisor:
             "restarts": self.restarts,
             "last_error": self.last_error,
             "process": {} if alive is None else alive.counters,
-            "learned": {} if alive is None else alive.report,
             "orders": self.data_path.orders_stats(),
+            "learned": {} if alive is None else alive.report,
         }
 
 

@@ -2,8 +2,9 @@
 
 Run as a program, with the settings that the target gives, it is the process of the prestager with
 this one inside. What stands behind `PRESTAGE_TEST_TROUBLE` in the environment makes it misbehave:
-`fail` (it raises when it sees a read), `hang` (it stays in a loop then), `die` (it ends at the
-start), `clock` (its clock is set back by an hour after each turn).
+`fail` (it raises when it sees a read), `hang` (it stays in a loop then), `greedy` (it wants much
+memory then), `die` (it ends at the start), `clock` (its clock is set back by an hour again and
+again).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ AHEAD = 4
 COMING, GONE = OWN_CLASSES, OWN_CLASSES + 1
 """Classes: what was fetched is worth more than another fetch, what was read is worth nothing."""
 NEVER_NS = 1 << 62
+GREED_BYTES = 400 << 20
 LIFE_NS = 60 * 10**9
 HOUR_NS = 3600 * 10**9
 TROUBLE = "PRESTAGE_TEST_TROUBLE"
@@ -97,6 +99,8 @@ class Follower:
     def _read(self, fact: np.void) -> None:
         if self._trouble == "fail":
             raise ValueError("told to fail")
+        if self._trouble == "greedy":
+            np.ones(GREED_BYTES, np.uint8)
         while self._trouble == "hang":
             pass
         extent = int(fact["volume"]), int(fact["offset"]), int(fact["length"])

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import msgspec
 
-from prestage.target.prestager.launch import Alive, Launch, Names
+from prestage.target.prestager.launch import Alive, Launch, Words
 
 FOLLOWER = (sys.executable, str(Path(__file__).parent / "follower.py"))
 """The program that follower.py is."""
@@ -152,7 +152,8 @@ class Prestaged:
         self.channel, its = socket.socketpair()
         self.channel.settimeout(WITHIN_S)
         self._came = b""
-        fds = {
+        first = more.pop("first", {})
+        fds: dict[str, Any] = {
             "channel": its.fileno(),
             "ring": memories.ring.fd,
             "orders": memories.orders.fd,
@@ -172,6 +173,7 @@ class Prestaged:
             env={**os.environ, "PYTHONPATH": path, TROUBLE: trouble},
         )
         its.close()
+        self.name(**first)
 
     def __enter__(self) -> Self:
         return self
@@ -205,9 +207,9 @@ class Prestaged:
             assert time.monotonic() < limit, alive
         return alive
 
-    def name(self, **names: dict[int, str]) -> None:
+    def name(self, **names: Any) -> None:
         """Say what numbers stand for."""
-        self.channel.sendall(msgspec.json.encode(Names(**names)) + b"\n")
+        self.channel.sendall(msgspec.json.encode(Words(**names)) + b"\n")
 
     def fetches(self, count: int) -> list[Order]:
         """The next orders to fetch, at least so many."""
@@ -221,7 +223,12 @@ class Prestaged:
             found += self.memories.fetches()
         return found
 
+    def say_goodbye(self) -> None:
+        """Say that the target stops."""
+        self.channel.sendall(msgspec.json.encode(Words(is_last=True)) + b"\n")
+        self.channel.shutdown(socket.SHUT_WR)
+
     def end(self) -> int:
         """Let it end as when the target stops; returns its exit status."""
-        self.channel.shutdown(socket.SHUT_WR)
+        self.say_goodbye()
         return self.process.wait(WITHIN_S)

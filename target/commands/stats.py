@@ -13,7 +13,7 @@ from prestage.target.commands.output import out, out_json
 from prestage.target.errors import InvalidFlag
 from prestage.target.sizes import format_duration, format_size
 
-NUMBERS_THAT_NAME = frozenset(("port", "nsid", "cntlid", "qid", "connection", "slba"))
+NUMBERS_THAT_NAME = frozenset(("port", "nsid", "cntlid", "qid", "connection", "slba", "pid"))
 """They count nothing, so that their digits are not grouped."""
 USE = {"limit", "used"}
 """Of a budget: shown as one against the other."""

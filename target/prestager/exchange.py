@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.launch import Names
+from prestage.target.prestager.launch import Words
 from prestage.target.prestager.numbering import NOBODY, Clock, Numbering
 from prestage.target.prestager.shared import ORDER, Gauges, OrderEnd, OrderKind, OrdersWriter, wake
 from prestage.target.ring import FACT, FactKind, RingReader, RingWaits
@@ -65,7 +65,7 @@ class Exchange:
         self.volumes = Numbering(VOLUMES, volumes)
         self.tenants = Numbering(TENANTS, tenants)
 
-    def name(self, names: Names) -> None:
+    def name(self, names: Words) -> None:
         """Say what numbers of facts stand for."""
         self.volumes.name(names.volumes)
         self.tenants.name(names.tenants)

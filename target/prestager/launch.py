@@ -1,8 +1,9 @@
 """What the target tells the prestager's process when it starts it, and what they say later.
 
 The settings are the process's one argument, as JSON. Afterwards both sides write lines of JSON to a
-socket that the process inherited: the target sends Names, the process sends Alive. When either end
-closes, the other is gone; the process then ends too.
+socket that the process inherited: the target sends Words, the process sends Alive. When either end
+closes, the other is gone. The process then ends too, and leaves files alone unless it was told that
+this is the end: after a target that died, another may be there already.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Alive", "Launch", "Names", "decode_names"]
+__all__ = ["Alive", "Launch", "Words", "decode_words"]
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,18 +43,20 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     distrust: bool = False
     """What was learned is set aside unread: the process died of it, perhaps."""
     memory_bytes: int = 0
-    """Of its own that it may take; 0: as much as there is."""
+    """That it may take beyond what it has at the start; 0: as much as there is."""
     niceness: int = 0
     """Added to that of the target."""
 
 
-class Names(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What numbers in facts stand for from now on. Numbers that are not named stay as they were."""
+class Words(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What numbers in facts stand for from now on; those that are not named stay as they were."""
 
     volumes: dict[int, str] = {}
     """UUIDs of namespaces by the number of their volume."""
     tenants: dict[int, str] = {}
     """NQNs of hosts by the number of their tenant."""
+    is_last: bool = False
+    """The target stops: what was learned is to be kept."""
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +70,6 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True):
     """What the prestager says of itself."""
 
 
-def decode_names(line: bytes) -> Names:
+def decode_words(line: bytes) -> Words:
     """Return what a line says. Raises msgspec.ValidationError or DecodeError."""
-    return msgspec.json.decode(line, type=Names)
+    return msgspec.json.decode(line, type=Words)

@@ -112,7 +112,7 @@ class Clock:
         now = self.now()
         moved = times.astype(np.int64) + np.int64(self._offset)
         held: NDArray[np.int64] = np.clip(moved, min(self._last_fact, now), now)
-        ascending = np.maximum.accumulate(held)
+        ascending: NDArray[np.int64] = np.maximum.accumulate(held)
         if len(ascending):
             self._last_fact = int(ascending[-1])
         return ascending.astype(np.uint64)
@@ -120,7 +120,8 @@ class Clock:
     def of_data_path(self, times: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return times of this clock on that of the data path; 0 where they were before it."""
         moved = np.minimum(times, NEVER).astype(np.int64) - np.int64(self._offset)
-        return np.maximum(moved, 0).astype(np.uint64)
+        held: NDArray[np.int64] = np.maximum(moved, 0)
+        return held.astype(np.uint64)
 
     def until_s(self, time_ns: int) -> float:
         """Return for how long it is not that time yet, in seconds."""

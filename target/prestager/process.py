@@ -26,7 +26,7 @@ from prestage.target.errors import TargetError
 from prestage.target.prestager.channel import Channel
 from prestage.target.prestager.exchange import DecisionLike, Exchange, wakes
 from prestage.target.prestager.keeper import Keeper
-from prestage.target.prestager.launch import Alive, Launch, decode_names
+from prestage.target.prestager.launch import Alive, Launch, decode_words
 from prestage.target.prestager.numbering import Clock
 from prestage.target.prestager.shared import Gauges, OrdersWriter
 from prestage.target.prestager.snapshot import encode
@@ -113,8 +113,16 @@ def _behave(launch: Launch) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     if launch.memory_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = launch.memory_bytes if hard < 0 else min(launch.memory_bytes, hard)
+        wanted = _data_bytes() + launch.memory_bytes
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _data_bytes() -> int:
+    """Return the size of this process's own memory, whether or not it was ever used."""
+    status = Path("/proc/self/status").read_text("ascii", "replace")
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    return int(lines["VmData"].split()[0]) << 10
 
 
 class Process:
@@ -140,6 +148,8 @@ class Process:
         """Facts a second, as of late."""
         self._rest_s = 0.0
         """For how long more reads may gather before they are learned from."""
+        self._is_kept = False
+        """Whether this is an end at which what was learned is written."""
         self._learned = False
         """Whether anything is new since the file was written."""
         self.counters = dict.fromkeys(("wake_ups", "decisions", "observe_ns", "decide_ns"), 0)
@@ -156,26 +166,45 @@ class Process:
         for descriptor in (self._wake, self._end, self._channel.fileno()):
             poll.register(descriptor, select.POLLIN)
         self._tell()
+        self._hear_first_words(poll)
         ended = False
         while not ended and self._turn():
             ready = {descriptor for descriptor, _ in poll.poll(self._sleep_ms())}
             self._exchange.wait_for(RingWaits.NOT)
             self.counters["wake_ups"] += 1
             ended = self._end in ready
+            self._is_kept = self._is_kept or ended
             if self._wake in ready:
                 os.eventfd_read(self._wake)
-        self._keeper.finish(self._learned_bytes())
-        self._tell()
+        if self._is_kept and (self._learned or "snapshot_write" in self._keeper.troubles):
+            self._keeper.finish(self._learned_bytes())
+            self._tell()
+
+    def _hear_first_words(self, poll: select.poll) -> None:
+        """Wait for what the target says first: what numbers in facts that wait stand for."""
+        while self._channel.is_open and not self._hear():
+            if self._end in {descriptor for descriptor, _ in poll.poll()}:
+                return
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)  # Facts are looked at anyway, later.
+
+    def _hear(self) -> int:
+        """Take what the target has said; returns how many lines that were."""
+        lines = self._channel.receive()
+        for line in lines:
+            words = decode_words(line)
+            self._exchange.name(words)
+            self._is_kept = self._is_kept or words.is_last
+        return len(lines)
 
     def _turn(self) -> bool:
-        """Do what there is to do; False when the target is gone."""
+        """Do what there is to do; False when the target stops or is gone."""
         began_s = time.monotonic()
         raw = self._exchange.fetch(PORTION)
         # Read after the facts were taken: it says what numbers in them stand for, and when the
         # target ends, before it does what we should not learn.
-        for line in self._channel.receive():
-            self._exchange.name(decode_names(line))
-        if not self._channel.is_open:
+        self._hear()
+        if self._is_kept or not self._channel.is_open:
             return False
         self._measure(len(raw))
         facts = self._exchange.translate(raw)

@@ -16,7 +16,8 @@ FAULTS = [
     ("enabled = 1", "enabled: found 1, expected true or false"),
     ("snapshot_s = 0.5", "snapshot_s: found 0.5s, expected 0, or 1s to 86400s"),
     ("snapshot_s = 'often'",
-     'snapshot_s: found "often", expected a duration such as 30s, 500ms, 2m or a number of seconds'),
+     'snapshot_s: found "often", expected a duration such as 30s, 500ms, 2m or a number of '
+     "seconds"),
     ("holdout_percent = 51", "holdout_percent: found 51, expected 0 to 50"),
     ("holdout_percent = nan", "holdout_percent: found nan, expected 0 to 50"),
     ("memory = '64M'", "memory: found 64M, expected 128M to 1T"),

@@ -112,11 +112,11 @@ class Seconds:
 def test_it_is_written_once_a_period(tmp_path: Path) -> None:
     clock = Seconds()
     keeper = Keeper(str(tmp_path / "snapshot"), 60, clock)
-    assert not keeper.is_due
+    seen = [keeper.is_due]
     clock.now += 60
-    assert keeper.is_due
+    seen.append(keeper.is_due)
     keeper.start(snapshot.encode({}, {}))
-    assert not keeper.is_due
+    assert [*seen, keeper.is_due] == [False, True, False]
     keeper.finish(snapshot.encode({"last": 1}, {}))
     assert snapshot.load(tmp_path / "snapshot") == ({"last": 1}, {})
     assert (keeper.written, keeper.troubles) == (2, {})

@@ -13,12 +13,14 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from follower import AHEAD
 from nvme_tcp.host import Controller
 
+from prestage.target.rpc.client import Client
 from prestage.target.settings import (
     LimitSettings,
     ListenerSettings,
@@ -46,7 +48,7 @@ CHAIN_SLOTS = 3 * FRAMES
 """So many are read one after the other, in turns: what was used last is never read next."""
 VOLUME_SLOTS = 128
 WITHIN_S = 60.0
-MEDIUM = {
+MEDIUM: dict[str, str | int | float] = {
     "seed": 7, "read_us": 200, "read_p99_us": 400, "write_us": 200, "bandwidth": "1G",
     "channels": 8,
 }  # fmt: skip
@@ -116,7 +118,7 @@ class Host:
             is_quiet = now["orders"]["pending"] == 0 and now["process"]["facts_waiting"] == 0
             is_same = now["process"]["facts"] == before["process"].get("facts")
             before = now
-            return is_quiet and is_same
+            return bool(is_quiet and is_same)
 
         self.until(has_settled)
 
@@ -129,10 +131,10 @@ class Host:
         for slot in order:
             self.read(slot)
             orders += ORDERS_A_READ
-            self.until(lambda now, least=orders: self._has_ended(now, least))
+            self.until(partial(self._has_ended, orders))
         return self.hits - before
 
-    def _has_ended(self, now: dict[str, Any], least: int) -> bool:
+    def _has_ended(self, least: int, now: dict[str, Any]) -> bool:
         return int(now["orders"]["orders"]) >= least and now["orders"]["pending"] == 0
 
     @property
@@ -199,3 +201,12 @@ def until_gone(pid: int) -> None:
 def fill_the_disk(pid: int) -> None:
     """From now on the process can write no file of any size."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+
+
+def until_heard(client: Client, facts: int = 0) -> int:
+    """Wait until the prestager of a daemon runs and has heard so much; returns its process."""
+    limit = time.monotonic() + WITHIN_S
+    while (now := client.call("prestage_get_prestager"))["process"].get("facts", -1) < facts:
+        assert time.monotonic() < limit, now
+        time.sleep(0.005)
+    return int(now["pid"])
