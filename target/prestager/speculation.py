@@ -48,6 +48,10 @@ class Fetches:
     gains: F64
 
 
+_NONE = np.zeros(0, np.int64)
+NOTHING = Fetches(_NONE, _NONE, np.zeros(0), np.zeros(0))
+
+
 class Speculation:
     """Owns what is predicted. `frame_count` is the tier's."""
 
@@ -146,12 +150,14 @@ class Speculation:
     ) -> Fetches:
         """Predict, decide what is acted on, and return what is to be fetched now."""
         groups = self._groups
+        if self.guard.is_off(now_s):
+            return NOTHING
         candidates = self._calibrate(source, candidates)
         self._predict(source, candidates.where(groups.prediction[candidates.groups] < 0))
         candidates = candidates.where(groups.prediction[candidates.groups] >= 0)
         slots = groups.prediction[candidates.groups].astype(np.int64)
         gate = self.ledger.gate(source)
-        may = self.ledger.is_acted[slots] & (not self.guard.is_off(now_s))
+        may = self.ledger.is_acted[slots]
         if gate == Gate.LIMITED and not is_idle:
             may &= False
         # Not to look again each time at what is decided already.
@@ -159,8 +165,7 @@ class Speculation:
         groups.asked_s[candidates.groups] = waits
         room = min(room, int(self._config.ahead_share * self._frame_count) - self.ahead)
         if room <= 0 or not may.any():
-            none = np.zeros(0, np.int64)
-            return Fetches(none, none, np.zeros(0), np.zeros(0))
+            return NOTHING
         chosen = candidates.where(may)
         plan = self.planner.plan(chosen, room)
         self._extents.marks[plan.rows] |= np.uint8(WAITING)
