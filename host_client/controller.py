@@ -66,10 +66,11 @@ class Controller(Connection):
         size may be left to `into`: any writable contiguous buffer, filled whole. `access` is the
         access frequency of CDW13 (`nvme.Access`). Large reads go as several commands at a time.
 
-        `deadline` (seconds or a timedelta, from arrival), `priority` (0 urgent to 3 low) and
-        `session` (64 bits, opaque) say when the data is needed: by the dated read of PAX where the
-        target has it, else as far as the attributes of a plain Read can. They change when the read
-        is served, never what it returns.
+        `deadline` (seconds or a timedelta, from arrival; one of more than 71.6 minutes, the latest
+        that can be said, is said as that), `priority` (0 urgent to 3 low) and `session` (64 bits,
+        opaque) say when the data is needed: by the dated read of PAX where the target has it, else
+        as far as the attributes of a plain Read can. They change when the read is served, never
+        what it returns.
         """
         hint = read_hint(deadline, priority, session, access)
         namespace = self._namespaces.get(nsid) or await self.namespace(nsid)

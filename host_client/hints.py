@@ -228,8 +228,10 @@ class Hints:
     ) -> OutcomeAnswer:
         """Say that ranges, or a set, are needed by a deadline from now; return what was decided.
 
-        `deadline` (seconds or a timedelta) or `deadline_us`. `priority` 0 (urgent) to 3 (low);
-        `confidence` in percent that it will be read, 0: not said; `session` opaque, 0: none.
+        `deadline` (seconds or a timedelta) or `deadline_us`; the latest is FFFFFFFFh microseconds,
+        about 71.6 minutes: a longer `deadline` is said as that, a larger `deadline_us` is refused.
+        `priority` 0 (urgent) to 3 (low); `confidence` in percent that it will be read, 0: not said;
+        `session` opaque, 0: none.
         `late_ok`: it is still wanted after the deadline; `prefix`: the first part that can be ready
         is wanted when not all can. The answer has `intent_id`, `verdict`, `admitted_bytes` and
         `predicted_us`; ask `outcome` later. An intent of the same id is replaced (5.2.5).

@@ -222,6 +222,8 @@ class Supervisor:
             snapshot_s=own.snapshot_s,
             distrust=self._deaths >= DISTRUST_AFTER,
             memory_bytes=own.memory,
+            hang_s=max(START_S, own.silence_s),
+            orphan_s=STOP_S,
             niceness=NICENESS,
         )
 

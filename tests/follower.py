@@ -2,15 +2,18 @@
 
 Run as a program, with the settings that the target gives, it is the process of the prestager with
 this one inside. What stands behind `PRESTAGE_TEST_TROUBLE` in the environment makes it misbehave:
-`fail` (it raises when it sees a read), `hang` (it stays in a loop then), `greedy` (it wants much
-memory then), `die` (it ends at the start), `clock` (its clock is set back by an hour again and
+`fail` (it raises when it sees a read), `hang` (it stays in a loop then), `native` (it stays in a
+loop in which the interpreter is not), `wait` (it waits for what never comes), `greedy` (it wants
+much memory then), `die` (it ends at the start), `clock` (its clock is set back by an hour again and
 again).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +106,10 @@ class Follower:
             np.ones(GREED_BYTES, np.uint8)
         while self._trouble == "hang":
             pass
+        if self._trouble == "native":
+            sum(itertools.repeat(0))
+        if self._trouble == "wait":
+            threading.Event().wait()
         extent = int(fact["volume"]), int(fact["offset"]), int(fact["length"])
         tenant = int(fact["tenant"])
         self._volumes.add(extent[0])

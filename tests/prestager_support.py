@@ -144,13 +144,25 @@ class Memories:
         return [order for order in self.take() if order.kind == FETCH]
 
 
+PARENT = (
+    sys.executable,
+    "-c",
+    "import subprocess, sys; subprocess.Popen(sys.argv[1:], close_fds=False); sys.stdin.read()",
+)
+"""A program that starts another, and does nothing until it is killed."""
+
+
 class Prestaged:
-    """The process, started as the target starts it, with the prestager of follower.py inside."""
+    """The process, started as the target starts it, with the prestager of follower.py inside.
+
+    With a `parent`, `process` is the program that has started it.
+    """
 
     def __init__(self, memories: Memories, snapshot: Path, trouble: str = "", **more: Any) -> None:
         self.memories = memories
         self.channel, its = socket.socketpair()
         self.channel.settimeout(WITHIN_S)
+        parent = more.pop("parent", ())
         self._came = b""
         first = more.pop("first", {})
         fds: dict[str, Any] = {
@@ -167,8 +179,9 @@ class Prestaged:
         )  # fmt: skip
         path = os.pathsep.join(filter(None, sys.path))
         self.process = subprocess.Popen(
-            [*FOLLOWER, msgspec.json.encode(self.launch).decode()],
+            [*parent, *FOLLOWER, msgspec.json.encode(self.launch).decode()],
             pass_fds=tuple(fds.values()),
+            stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, TROUBLE: trouble},
         )
@@ -206,6 +219,11 @@ class Prestaged:
         while not is_right(alive := self.hear()):
             assert time.monotonic() < limit, alive
         return alive
+
+    def until_gone(self) -> None:
+        """Wait until nobody has the other end of the channel."""
+        while self.channel.recv(1 << 16):
+            pass
 
     def name(self, **names: Any) -> None:
         """Say what numbers stand for."""

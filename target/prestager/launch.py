@@ -46,6 +46,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """That it may take beyond what it has at the start; 0: as much as there is."""
     time_scale: float = 1.0
     """Seconds that pass for the prestager in each second of the clock of facts."""
+    hang_s: float = 60.0
+    """Processor time without a sign of life after which it ends by itself."""
+    orphan_s: float = 10.0
+    """It may take so long to end when the target has died."""
     niceness: int = 0
     """Added to that of the target."""
 

@@ -7,7 +7,6 @@ here reaches a byte of a block: at worst the target starts it anew.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import resource
@@ -27,6 +26,7 @@ from prestage.target.prestager.channel import Channel
 from prestage.target.prestager.exchange import DecisionLike, Exchange, wakes
 from prestage.target.prestager.keeper import Keeper
 from prestage.target.prestager.launch import Alive, Launch, decode_words
+from prestage.target.prestager.lifeline import Lifeline
 from prestage.target.prestager.numbering import Clock
 from prestage.target.prestager.shared import Gauges, OrdersWriter
 from prestage.target.prestager.snapshot import encode
@@ -42,8 +42,6 @@ REST_S: Final = 0.01
 """The longest rest after a turn."""
 SHARE: Final = 4
 """And so often that they do not fill more than this part of the ring."""
-PR_SET_PDEATHSIG: Final = 1
-"""<linux/prctl.h>"""
 OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 SPARED: Final = "500"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -99,7 +97,8 @@ def main(
     """
     launch = msgspec.json.decode(arguments[0], type=Launch)
     _behave(launch)
-    process = Process(launch, prestager_factory, Clock(clock_ns))
+    lifeline = Lifeline(launch.hang_s, launch.orphan_s)
+    process = Process(launch, prestager_factory, Clock(clock_ns), lifeline)
     for number in (signal.SIGINT, signal.SIGHUP):
         # The target hears these too, and says when to end.
         signal.signal(number, signal.SIG_IGN)
@@ -109,13 +108,11 @@ def main(
 
 
 def _behave(launch: Launch) -> None:
-    """Stand back for the data path, take no more memory than is allowed, outlive no target."""
+    """Stand back for the data path, and take no more memory than is allowed."""
     os.nice(launch.niceness)
     with contextlib.suppress(OSError):
         # Should memory run out, it is this process that can be spared.
         OOM_SCORE.write_text(SPARED, "ascii")
-    # Should the target die while this process is stopped, it goes on and hears of it.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     if launch.memory_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = _data_bytes() + launch.memory_bytes
@@ -133,8 +130,11 @@ def _data_bytes() -> int:
 class Process:
     """One life of the prestager."""
 
-    def __init__(self, launch: Launch, make: MakePrestager, clock: Clock) -> None:
+    def __init__(
+        self, launch: Launch, make: MakePrestager, clock: Clock, lifeline: Lifeline
+    ) -> None:
         self._launch = launch
+        self._lifeline = lifeline
         self._clock = clock
         self._channel = Channel(launch.channel)
         self._wake = launch.ring_wake
@@ -304,6 +304,7 @@ class Process:
 
     def _tell(self) -> None:
         """Give the target a sign of life."""
+        self._lifeline.renew()
         self._told_s = time.monotonic()
         alive = Alive(
             counters=self._counters(),

@@ -321,6 +321,16 @@ def test_a_refused_batch_names_its_fault(run: Run, monkeypatch: pytest.MonkeyPat
     run(body)
 
 
+def test_a_deadline_beyond_the_latest_is_said_as_the_latest(run: Run) -> None:
+    async def body(hints: Hints, pax: FakePax) -> None:
+        for number, deadline in enumerate((timedelta(hours=2), 4294.967296, 1e300)):
+            await hints.intend([(0, 1)], deadline=deadline, intent_id=number + 1)
+        sent = [one.deadline_us for one in pax.records if isinstance(one, Intent)]
+        assert sent == [0xFFFFFFFF] * 3
+
+    run(body)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
@@ -342,6 +352,8 @@ def test_a_refused_batch_names_its_fault(run: Run, monkeypatch: pytest.MonkeyPat
         (lambda h: h.intend([(0, 1)] * 252, deadline=1), "define a set of more"),
         (lambda h: h.intend([(0, 1)], deadline=1, priority=4), "expected 0 to 3"),
         (lambda h: h.intend([(0, 1)], deadline=float("nan")), "0 s or more"),
+        (lambda h: h.intend([(0, 1)], deadline_us=1 << 32), "deadline_us"),
+        (lambda h: h.intend([(0, 1)], deadline_us=-1), "deadline_us"),
         (lambda h: h.intend([(1 << 64, 1)], deadline=1), "slba"),
         (lambda h: h.cancel(), "one of intent_id"),
         (lambda h: h.cancel(1, everything=True), "one of intent_id"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prestager_support import FETCH, FETCHED, INTENT, SLOT, Memories, Prestaged
+from prestager_support import FETCH, FETCHED, INTENT, PARENT, SLOT, WITHIN_S, Memories, Prestaged
 
 from prestage.target.prestager import snapshot
 from prestage.target.prestager.launch import Alive
@@ -34,6 +34,14 @@ def read_chain(process: Prestaged, *slots: int, volume: int = 4, tenant: int = 2
 
 def has_seen(count: int) -> Callable[[Alive], bool]:
     return lambda alive: bool(alive.report["seen"] == count)
+
+
+def until_taken(memories: Memories) -> None:
+    """Wait until every fact has been taken."""
+    limit = time.monotonic() + WITHIN_S
+    while memories.taken < memories.ring.read("Q", 64):
+        assert time.monotonic() < limit
+        time.sleep(0.005)
 
 
 def learn(process: Prestaged, volume: int = 4) -> Alive:
@@ -163,6 +171,46 @@ def test_nothing_is_written_when_nothing_was_learned(memories: Memories, tmp_pat
         process.hear()
         assert process.end() == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("trouble", ["hang", "wait"])
+def test_one_that_hangs_ends_soon_after_a_target_that_was_killed(
+    memories: Memories, tmp_path: Path, trouble: str
+) -> None:
+    with Prestaged(
+        memories, tmp_path / "snapshot", trouble, parent=PARENT, orphan_s=0.1
+    ) as process:
+        process.hear()
+        read_chain(process, 1)
+        until_taken(memories)
+        process.process.kill()
+        process.until_gone()
+
+
+def test_one_that_hangs_where_no_python_runs_ends_by_itself(
+    memories: Memories, tmp_path: Path
+) -> None:
+    with Prestaged(memories, tmp_path / "snapshot", "native", hang_s=0.5) as process:
+        process.hear()
+        read_chain(process, 1)
+        assert process.process.wait(20) == -signal.SIGPROF
+
+
+def test_one_that_works_more_than_a_hang_is_long_goes_on(
+    memories: Memories, tmp_path: Path
+) -> None:
+    with Prestaged(memories, tmp_path / "snapshot", hang_s=0.2, report_s=0.005) as process:
+        first = process.hear().counters["cpu_ns"]
+        process.hear_of(lambda alive: alive.counters["cpu_ns"] - first > 300_000_000)
+        assert process.end() == 0
+
+
+def test_to_be_continued_is_not_to_be_left_alone(memories: Memories, tmp_path: Path) -> None:
+    with Prestaged(memories, tmp_path / "snapshot", orphan_s=0.001) as process:
+        process.hear()
+        process.process.send_signal(signal.SIGCONT)
+        learn(process)
+        assert process.end() == 0
 
 
 # ---- what was learned ----
