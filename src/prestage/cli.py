@@ -23,7 +23,8 @@ from prestage.target.flags import UsageError
 LAZY = {
     **host.COMMANDS,
     "replay": host.Command(
-        "prestage.replay.commands", "show what a target would have had in DRAM for a trace"
+        "prestage.replay.commands",
+        "show what a target would have had in DRAM when a trace asked for it",
     ),
 }
 """Commands whose modules know much, and are imported when they are used."""

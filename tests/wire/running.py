@@ -188,7 +188,7 @@ class RunningTarget:
 
     def resources(self) -> Resources:
         """What the process holds now. The one place that knows the names in the statistics."""
-        stats = self.rpc("prestage_get_stats")
+        stats = self._rested()
         process = Path(f"/proc/{self.process.pid}")
         status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
         return Resources(
@@ -204,6 +204,16 @@ class RunningTarget:
             frames_reserved=find(stats, "frames_reserved"),
             rss_kib=int(status["VmRSS"].split()[0]),
         )
+
+    def _rested(self) -> Any:
+        """The statistics, when the prestager is no longer being started: that opens files."""
+        limit = time.monotonic() + START_S
+        while True:
+            stats = self.rpc("prestage_get_stats")
+            if stats["prestager"]["state"] != "starting":
+                return stats
+            assert time.monotonic() < limit, f"the prestager does not start:\n{self.said()[-4000:]}"
+            time.sleep(0.05)
 
     def open_files(self) -> list[str]:
         """What the descriptors of the process stand for."""

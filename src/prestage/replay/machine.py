@@ -150,8 +150,8 @@ T = TypeVar("T")
 
 
 def _plain(cls: type[T], struct: Any) -> T:
-    values = {field.name: getattr(struct, field.name) for field in fields(cls)}  # type: ignore[arg-type]
-    return cls(**values)
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    return cls(**{name: getattr(struct, name) for name in names})
 
 
 class Machine:

@@ -100,9 +100,9 @@ def taker() -> Iterator[Taker]:
 
 
 def members(name: str) -> dict[str, tuple[int, int]]:
-    """Offset and size of each field of a C struct; of a header those that are not reserved."""
+    """Offset and size of each field of a C struct that is not reserved."""
     fields = ffi.typeof(f"struct {name}").fields
-    reserved = {"reserved", "pad", "pad2"} if name.endswith("_header") else set[str]()
+    reserved = {"reserved", "pad", "pad2"}
     return {
         key: (field.offset, ffi.sizeof(field.type)) for key, field in fields if key not in reserved
     }
