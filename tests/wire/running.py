@@ -207,7 +207,7 @@ class RunningTarget:
 
     def _rested(self) -> Any:
         """The statistics, when the prestager is no longer being started: that opens files."""
-        limit = time.monotonic() + START_S
+        limit = time.monotonic() + START_TIMEOUT_S
         while True:
             stats = self.rpc("prestage_get_stats")
             if stats["prestager"]["state"] != "starting":
