@@ -228,6 +228,8 @@ int ps_core_ring_wake_fd(struct ps_core *core);
 /* The model is gone: see ps_orders_reset. */
 void ps_core_orders_reset(struct ps_core *core);
 void ps_core_orders_stats(struct ps_core *core, struct ps_orders_stats *stats);
+/* As ps_tier_get_model. */
+void ps_core_model_stats(struct ps_core *core, struct ps_tier_tenant *stats);
 
 /* ---- statistics ---- */
 

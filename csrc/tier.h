@@ -86,6 +86,7 @@ struct ps_tier_access {
                           model's */
   float value;         /* SPECULATIVE hydrate: it evicts only what is worth less than this; 0: only
                           what is worth no more than a fresh class 0 extent */
+  bool is_model;       /* hydrate: the model's, not a hint's: it is counted apart */
   bool once;           /* read: do not keep (AF = 6) */
   bool is_again; /* read: the same read was here before and did not wait; it is counted already */
 };
@@ -120,7 +121,8 @@ enum ps_tier_hydrated {
 
 struct ps_tier_tenant {
   /* All but hint_frames are of the tenant that the extent is charged to: its hint or read or write
-   * brought it in. Bytes are of whole units. */
+   * brought it in. What the model brought in counts among `frames` alone. Bytes are of whole
+   * units. */
   uint64_t timely_hits;    /* first reads that found there what a hydrate had brought in */
   uint64_t late_hits;      /* first reads that waited for a hydrate's fill */
   uint64_t hydrated_bytes; /* that landed */
@@ -137,7 +139,7 @@ struct ps_tier_stats {
   uint64_t evictions;
   uint64_t publish_swaps, publish_copies, publish_adopts;
   uint64_t frame_waits, dirty_waits;
-  uint64_t timely_hits, late_hits, hydrated_bytes, wasted_bytes; /* of all tenants */
+  uint64_t timely_hits, late_hits, hydrated_bytes, wasted_bytes; /* of all tenants, and the model */
   uint32_t frames_free, frames_resident, frames_pinned, frames_dirty, frames_unsynced;
   uint32_t frames_reserved; /* of ps_tier_budget */
 };
@@ -194,7 +196,9 @@ bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *prom
  * if it is worth less than the first). Never from within another tenant's share, never from what is
  * kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
  * more than `access` allows (its `value`). At most the tenant's hint limit (ps_tier_set_tenant) is
- * held by its hydrates and keeps: at the limit only the last of these sources is left. Bounded
+ * held by its hydrates and keeps: at the limit only the last of these sources is left. The model's
+ * hydrates are held by no tenant's limit, but by half of all frames as a limit of its own, and take
+ * nothing that hints have brought in and nobody has read. Bounded
  * work, so that a frame among very many may be overlooked (NO_ROOM) and be found the next time.
  * What is being filled already for somebody less urgent is promoted. Returns enum ps_tier_hydrated.
  */
@@ -220,6 +224,8 @@ void ps_tier_end_keeps(struct ps_tier *tier, uint64_t now_ns, uint64_t cookie);
 /* How many frames the hydrates and keeps of one tenant may hold (default: a quarter of them). */
 void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_frames);
 void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats);
+/* The same of the model: what its hydrates brought in, whoever it is charged to. `frames` is 0. */
+void ps_tier_get_model(const struct ps_tier *tier, struct ps_tier_tenant *stats);
 
 /* A fresh frame for a write that is arriving (one reference, seen by nobody). */
 int ps_tier_fresh(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter,

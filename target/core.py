@@ -361,6 +361,15 @@ class CoreDataPath:
         lib.ps_core_orders_stats(self._core, stats)
         return _fields(stats)
 
+    def model_stats(self) -> dict[str, int]:
+        """Return what became of what orders brought in (ps_tier_get_model)."""
+        stats = ffi.new("struct ps_tier_tenant *")
+        lib.ps_core_model_stats(self._core, stats)
+        found = _fields(stats)
+        del found["frames"]  # They are charged to tenants.
+        found["unread_frames"] = found.pop("hint_frames")
+        return found
+
 
 async def _to_its_end(work: asyncio.Future[T]) -> T:
     """Await `work`. When cancelled, do so no less: what it uses may be freed afterwards."""

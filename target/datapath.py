@@ -271,6 +271,9 @@ class DataPath(Protocol):
     def orders_stats(self) -> dict[str, int]:
         """Return the counters of struct ps_orders_stats."""
 
+    def model_stats(self) -> dict[str, int]:
+        """Return what became of what orders brought in (ps_tier_get_model)."""
+
 
 class Cookies:
     """Pairs what was asked of the data path with its DoneNotice."""

@@ -325,6 +325,7 @@ class Supervisor:
             "last_error": self.last_error,
             "process": {} if alive is None else alive.counters,
             "orders": self.data_path.orders_stats(),
+            "tier": self.data_path.model_stats(),
             "learned": {} if alive is None else alive.report,
         }
 

@@ -68,6 +68,9 @@ class FakeHints:
     def orders_stats(self) -> dict[str, int]:
         return {"orders": 0, "pending": 0}
 
+    def model_stats(self) -> dict[str, int]:
+        return {"timely_hits": 0, "unread_frames": 0}
+
     def end_intent(self, tenant: int, intent_id: int) -> None:
         """An intent of a tenant ends: an event, and a notice when it is the first in the log."""
         before = self.events.get(tenant, ())

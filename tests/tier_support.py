@@ -52,6 +52,7 @@ def access(
     priority: int = 0,
     value_class: int = 0,
     value: float = 0,
+    is_model: bool = False,
     once: bool = False,
     is_again: bool = False,
 ) -> Any:
@@ -67,6 +68,7 @@ def access(
             "priority": priority,
             "value_class": value_class,
             "value": value,
+            "is_model": is_model,
             "once": once,
             "is_again": is_again,
         },
@@ -403,6 +405,12 @@ class Tier:
         """What is counted for a tenant."""
         stats = ffi.new("struct ps_tier_tenant *")
         lib.ps_tier_get_tenant(self.tier, tenant, stats)
+        return stats
+
+    def model(self) -> Any:
+        """Return what became of what the model brought in."""
+        stats = ffi.new("struct ps_tier_tenant *")
+        lib.ps_tier_get_model(self.tier, stats)
         return stats
 
     def residency(self, offset: int, length: int = SLOT, *, volume: int = 0) -> tuple[int, int]:

@@ -212,7 +212,8 @@ static int walk_one(struct ps_orders *orders, uint64_t now_ns, uint32_t index, u
       .urgency = PS_TIER_SPECULATIVE,
       .priority = PS_SCHED_PRIORITIES - 1,
       .value_class = fetch->value_class,
-      .value = fetch->value};
+      .value = fetch->value,
+      .is_model = true};
   uint64_t before = coming_of(orders, fetch);
   int result = ps_tier_hydrate(orders->tier, now_ns, fetch->volume, fetch->at, bytes, &access);
   if (result == PS_TIER_STARTED) {

@@ -82,3 +82,10 @@ void ps_core_orders_stats(struct ps_core *core, struct ps_orders_stats *stats) {
   ps_orders_get_stats(core->orders, stats);
   core_unlock(core);
 }
+
+void ps_core_model_stats(struct ps_core *core, struct ps_tier_tenant *stats) {
+  assert(core != NULL && stats != NULL);
+  core_lock(core);
+  ps_tier_get_model(core->tier, stats);
+  core_unlock(core);
+}

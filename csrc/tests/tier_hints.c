@@ -81,7 +81,7 @@ static void keep(void) {
 /* ---- hydrates ---- */
 
 struct holdings {
-  struct ps_tier_tenant tenants[TENANTS];
+  struct ps_tier_tenant tenants[TENANTS], model;
   uint32_t holders;
   struct ps_tier_stats stats;
 };
@@ -92,13 +92,34 @@ static void look(struct holdings *holdings) {
     ps_tier_get_tenant(model.tier, (uint16_t)i, &holdings->tenants[i]);
     holdings->holders += holdings->tenants[i].frames > 0;
   }
+  ps_tier_get_model(model.tier, &holdings->model);
   ps_tier_get_stats(model.tier, &holdings->stats);
 }
 
+/* Who hydrates may hold no more, and could take only what it holds already. */
+static bool is_at_limit(const struct holdings *holdings, const struct ps_tier_access *access) {
+  if (access->is_model) return holdings->model.hint_frames >= model.config.frame_count / 2;
+  return holdings->tenants[access->tenant].hint_frames >= model.hints.limits[access->tenant];
+}
+
+/* What the model brings in is held by its own limit, and is none of the tenant's hints. */
+static void check_model_apart(const struct holdings *before, const struct holdings *after,
+                              const struct ps_tier_access *access) {
+  uint32_t limit = model.config.frame_count / 2, had = before->model.hint_frames;
+  if (after->model.hint_frames > (had > limit ? had : limit))
+    model_fail("the model holds more than its limit", after->model.hint_frames, limit);
+  bool is_more = after->tenants[access->tenant].hint_frames >
+                 before->tenants[access->tenant].hint_frames;
+  if (access->is_model && access->keep_until_ns <= model.now_ns && is_more)
+    model_fail("the model's counts as a hint", access->tenant, had);
+}
+
 /* Nobody but who asked lost a frame out of its share; nothing that is kept went. */
-static void check_taken(const struct holdings *before, uint16_t tenant) {
+static void check_taken(const struct holdings *before, const struct ps_tier_access *access) {
+  uint16_t tenant = access->tenant;
   struct holdings after;
   look(&after);
+  check_model_apart(before, &after, access);
   uint32_t holders = before->holders + (before->tenants[tenant].frames == 0);
   for (uint32_t i = 0; i < TENANTS; i++) {
     uint32_t had = before->tenants[i].frames;
@@ -108,7 +129,7 @@ static void check_taken(const struct holdings *before, uint16_t tenant) {
       model_fail("a hydrate took a frame of another's share", i, had);
     bool has_share = before->tenants[tenant].frames >= model.config.frame_count / holders;
     if (before->stats.frames_free > (has_share ? model.config.frame_count / 16 : 0) &&
-        before->tenants[tenant].hint_frames < model.hints.limits[tenant])
+        !is_at_limit(before, access))
       model_fail("a hydrate evicted although a frame was free", i, had);
   }
   check_limit(tenant, before->tenants[tenant].hint_frames);
@@ -139,13 +160,14 @@ static void hydrate(const struct command *range) {
   access.cookie = 1 + hints->cookies++ % COOKIES;
   access.value_class = (uint8_t)(chance(50) ? 8 + below(4) : 0);
   access.value = chance(50) ? some_worth() : 0;
+  access.is_model = chance(40);
   prune_keeps();
   look(&before);
   int result = ps_tier_hydrate(model.tier, model.now_ns, range->volume, range->offset,
                                (uint32_t)range->length, &access);
   check_hint_evictions(&access);
   check_result(result, range);
-  check_taken(&before, access.tenant);
+  check_taken(&before, &access);
   hints->asked[access.cookie - 1] = (struct asked){.volume = range->volume,
                                                    .number = range->offset / SLOT,
                                                    .tenant = access.tenant,

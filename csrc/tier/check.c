@@ -285,7 +285,7 @@ static int check_tenant(const struct ps_tier *tier, uint32_t tenant) {
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
     const struct extent *extent = &tier->extents[i];
     if (!extent->tracked) continue;
-    bool is_prestaged = extent->prestaged && extent->tenant == tenant;
+    bool is_prestaged = tier_is_hinted_for(extent, (uint16_t)tenant);
     bool is_kept = extent->kept && tier->frames[extent->frame].keeper == tenant;
     bool is_own = extent->value_class != CLASS_HYDRATED && extent->value_class < OWN_CLASSES;
     if (extent->prestaged && is_own) return 110;
@@ -293,7 +293,8 @@ static int check_tenant(const struct ps_tier *tier, uint32_t tenant) {
     hint_frames += is_prestaged || is_kept;
     if (extent->tenant != tenant) continue;
     frames += extent->frame != NONE;
-    unread += (uint64_t)unit_count(extent->unread) << tier->volumes[extent->volume].unit_shift;
+    if (!extent->is_model)
+      unread += (uint64_t)unit_count(extent->unread) << tier->volumes[extent->volume].unit_shift;
   }
   const struct ps_tier_tenant *stats = &tier->tenants[tenant].stats;
   if (stats->frames != frames) return 112;
@@ -301,9 +302,25 @@ static int check_tenant(const struct ps_tier *tier, uint32_t tenant) {
   return stats->wasted_bytes + unread <= stats->hydrated_bytes ? 0 : 114;
 }
 
-/* 12x: of all tenants together. */
+/* 11x too: what the model answers for. */
+static int check_model(const struct ps_tier *tier) {
+  uint32_t frames = 0;
+  uint64_t unread = 0;
+  for (uint32_t i = 0; i < tier->config.extent_count; i++) {
+    const struct extent *extent = &tier->extents[i];
+    if (!extent->tracked || !extent->is_model) continue;
+    frames += extent->prestaged;
+    unread += (uint64_t)unit_count(extent->unread) << tier->volumes[extent->volume].unit_shift;
+  }
+  const struct ps_tier_tenant *stats = &tier->model.stats;
+  if (stats->frames != 0) return 115;
+  if (stats->hint_frames != frames) return 116;
+  return stats->wasted_bytes + unread <= stats->hydrated_bytes ? 0 : 117;
+}
+
+/* 12x: of all tenants together, and the model. */
 static int check_tenants(const struct ps_tier *tier) {
-  struct ps_tier_tenant sum = {0};
+  struct ps_tier_tenant sum = tier->model.stats;
   uint32_t holders = 0;
   for (uint32_t i = 0; i < tier->config.tenant_count; i++) {
     const struct ps_tier_tenant *stats = &tier->tenants[i].stats;
@@ -342,5 +359,6 @@ int ps_tier_check(const struct ps_tier *tier) {
   for (uint32_t i = 0; failed == 0 && i < tier->config.tenant_count; i++) {
     failed = check_tenant(tier, i);
   }
+  if (failed == 0) failed = check_model(tier);
   return failed != 0 ? failed : check_tenants(tier);
 }

@@ -14,6 +14,7 @@ enum source { SOURCE_OWN, SOURCE_OTHER, SOURCE_UNREAD, SOURCE_COUNT, SOURCE_NONE
 /* A search for a frame: the one worth least of each source. */
 struct hunt {
   uint16_t tenant;
+  bool is_model;    /* it is for the model, which takes nothing that hints have brought in */
   bool is_at_limit; /* only what its own hydrates hold can make room */
   float ceiling;
   bool is_below; /* the ceiling itself is too dear */
@@ -25,7 +26,8 @@ struct hunt {
 static enum source source_of(const struct ps_tier *tier, const struct hunt *hunt,
                              const struct extent *extent) {
   bool is_own = extent->tenant == hunt->tenant;
-  if (is_own && extent->prestaged) return SOURCE_UNREAD;
+  if (extent->prestaged && !extent->is_model && hunt->is_model) return SOURCE_NONE;
+  if (is_own && extent->prestaged && extent->is_model == hunt->is_model) return SOURCE_UNREAD;
   if (hunt->is_at_limit) return SOURCE_NONE;
   if (is_own) return SOURCE_OWN;
   return tier->tenants[extent->tenant].stats.frames > hunt->share ? SOURCE_OTHER : SOURCE_NONE;
@@ -115,12 +117,14 @@ static void set_ceiling(const struct ps_tier *tier, struct hunt *hunt, float val
 }
 
 static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {
+  const struct tenant *who = tier_who_hydrates(tier, access->tenant, access->is_model);
   struct hunt hunt = {.tenant = access->tenant,
-                      .is_at_limit = tier_is_at_hint_limit(tier, access->tenant),
+                      .is_model = access->is_model,
+                      .is_at_limit = who->stats.hint_frames >= who->hint_limit,
                       .ceiling = __builtin_inff(),
                       .share = tier_share(tier, access->tenant),
                       .found = {NONE, NONE, NONE}};
-  if (tier->frame_queue.first != NULL || tier->tenants[access->tenant].hint_limit == 0) return NONE;
+  if (tier->frame_queue.first != NULL || who->hint_limit == 0) return NONE;
   if (may_take_free(tier, &hunt)) return tier_take_free(tier);
   if (access->urgency == PS_TIER_SPECULATIVE) set_ceiling(tier, &hunt, access->value);
   tier_expire_promises(tier);
@@ -162,7 +166,10 @@ static int hydrate(struct ps_tier *tier, const struct span *span,
     uint32_t frame = hint_frame(tier, access);
     if (frame == NONE) return PS_TIER_NO_ROOM;
     index = tier_bring_in(tier, index, span, access->tenant, access->value_class, frame);
+    tier->extents[index].is_model = access->is_model;
     tier_set_prestaged(tier, index, true);
+  } else if (tier->extents[index].unread == 0 && !tier->extents[index].prestaged) {
+    tier->extents[index].is_model = access->is_model;
   }
   tier->extents[index].hinted = 1;
   tier_start_fills(tier, index, missing, access, true);

@@ -55,6 +55,7 @@ enum {
   HUNT_LENGTH = 32,     /* extents of a list, and frames, that a hint looks at for one to evict */
   HUNT_MOST = 256,      /* extents of all lists together that it looks at */
   SPARE_SHARE = 16,     /* when more than one frame of so many is free, there are some to spare */
+  MODEL_SHARE = 2,      /* one frame of so many may be held by what the model brought in */
   HINT_SHARE = 4,       /* one frame of so many may be held by hints of one tenant, by default */
   EXPIRE_MOST = 8       /* keeps that one call ends; each call makes one at most */
 };
@@ -114,7 +115,7 @@ struct extent {
   uint16_t hinted : 1;        /* a hydrate was for some of it that no read has come to yet */
   uint16_t kept : 1;          /* by a hint: its frame is in tier->keeps */
   uint8_t write;              /* its write operation, or NO_WRITE */
-  uint8_t spare;
+  bool is_model;              /* what is unread of it was brought in for the model */
   /* One bit a unit. */
   uint16_t valid, dirty, flushing, unsynced, fill;
   uint16_t
@@ -223,6 +224,7 @@ struct ps_tier {
   uint32_t owner_mask, owner_free, owners_used; /* those from owners_used on were never used */
   struct list over;                             /* owners whose keeps are to end */
   struct tenant *tenants;
+  struct tenant model;
   uint32_t holders; /* tenants that hold frames */
   uint32_t budget, credits;
 
@@ -392,6 +394,10 @@ void tier_discharge(struct ps_tier *tier, uint16_t tenant);
 /* How many frames are a tenant's share when this one is among those that hold any. */
 uint32_t tier_share(const struct ps_tier *tier, uint16_t tenant);
 bool tier_is_at_hint_limit(const struct ps_tier *tier, uint16_t tenant);
+/* Who answers for what a hydrate brings in: the tenant whose hint it is, or the model. */
+struct tenant *tier_who_hydrates(struct ps_tier *tier, uint16_t tenant, bool is_model);
+/* The extent counts for the tenant as what its hints brought in. */
+bool tier_is_hinted_for(const struct extent *extent, uint16_t tenant);
 void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged);
 /* `units` that a hydrate had brought in go without having been read. */
 void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units);

@@ -6,7 +6,7 @@
 static void count_keep(struct ps_tier *tier, const struct extent *extent, uint16_t keeper,
                        bool is_kept) {
   uint32_t *count = &tier->tenants[keeper].stats.hint_frames;
-  if (extent->prestaged && extent->tenant == keeper) return;
+  if (tier_is_hinted_for(extent, keeper)) return;
   assert(is_kept || *count > 0);
   *count += is_kept ? 1 : UINT32_MAX;
 }
@@ -113,7 +113,7 @@ bool tier_keep(struct ps_tier *tier, uint32_t index, uint16_t tenant, uint64_t c
   if (is_own) return change_keep(tier, index, cookie, until_ns);
   if (until_ns <= tier->now_ns) return false;
   if (extent->kept) return tier->kept[extent->frame].retained_ns >= until_ns;
-  bool is_counted = extent->prestaged && extent->tenant == tenant;
+  bool is_counted = tier_is_hinted_for(extent, tenant);
   if (!is_counted && tier_is_at_hint_limit(tier, tenant)) return false;
   set_kept(tier, index, true);
   tier->frames[extent->frame].keeper = tenant;

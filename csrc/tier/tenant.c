@@ -2,7 +2,9 @@
  *
  * An extent is charged to the tenant that brought it in, until it goes, whoever uses it meanwhile.
  * Against a tenant's hint limit count the extents that its hydrates brought in and nobody has read
- * yet, and those that it keeps; what is both, once.
+ * yet, and those that it keeps; what is both, once. What was brought in for the model is charged to
+ * a tenant as any extent, but is none of its hints: the model answers for it, as if it were a
+ * tenant beside the others.
  */
 #include "internal.h"
 
@@ -31,13 +33,27 @@ bool tier_is_at_hint_limit(const struct ps_tier *tier, uint16_t tenant) {
   return found->stats.hint_frames >= found->hint_limit;
 }
 
+struct tenant *tier_who_hydrates(struct ps_tier *tier, uint16_t tenant, bool is_model) {
+  assert(tenant < tier->config.tenant_count);
+  return is_model ? &tier->model : &tier->tenants[tenant];
+}
+
+bool tier_is_hinted_for(const struct extent *extent, uint16_t tenant) {
+  return extent->prestaged && !extent->is_model && extent->tenant == tenant;
+}
+
+/* Who answers for what is unread of the extent. */
+static struct ps_tier_tenant *answering(struct ps_tier *tier, const struct extent *extent) {
+  return &tier_who_hydrates(tier, extent->tenant, extent->is_model)->stats;
+}
+
 void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged) {
   struct extent *extent = &tier->extents[index];
   if (extent->prestaged == is_prestaged) return;
   extent->prestaged = is_prestaged;
-  /* Else it counts for its tenant already. */
-  if (extent->kept && tier->frames[extent->frame].keeper == extent->tenant) return;
-  struct ps_tier_tenant *stats = stats_of(tier, extent->tenant);
+  bool is_kept = extent->kept && tier->frames[extent->frame].keeper == extent->tenant;
+  if (is_kept && !extent->is_model) return; /* it counts for its tenant already */
+  struct ps_tier_tenant *stats = answering(tier, extent);
   assert(is_prestaged || stats->hint_frames > 0);
   stats->hint_frames += is_prestaged ? 1 : UINT32_MAX;
 }
@@ -52,7 +68,7 @@ void tier_land_hydrate(struct ps_tier *tier, uint32_t index, uint16_t units) {
   struct extent *extent = &tier->extents[index];
   assert((units & ~extent->valid) == 0);
   extent->unread |= units;
-  stats_of(tier, extent->tenant)->hydrated_bytes += bytes_of(tier, extent, units);
+  answering(tier, extent)->hydrated_bytes += bytes_of(tier, extent, units);
   tier->stats.hydrated_bytes += bytes_of(tier, extent, units);
 }
 
@@ -61,7 +77,7 @@ void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units) {
   uint16_t wasted = extent->unread & units;
   if (wasted == 0) return;
   extent->unread = (uint16_t)(extent->unread & ~wasted);
-  stats_of(tier, extent->tenant)->wasted_bytes += bytes_of(tier, extent, wasted);
+  answering(tier, extent)->wasted_bytes += bytes_of(tier, extent, wasted);
   tier->stats.wasted_bytes += bytes_of(tier, extent, wasted);
 }
 
@@ -73,7 +89,7 @@ void tier_meet(struct ps_tier *tier, uint32_t index, uint16_t units, bool is_see
   if (!is_first) return;
   extent->hinted = 0;
   if (is_seen) return; /* other units of it were missing */
-  stats_of(tier, extent->tenant)->timely_hits++;
+  answering(tier, extent)->timely_hits++;
   tier->stats.timely_hits++;
 }
 
@@ -86,7 +102,7 @@ void tier_meet_late(struct ps_tier *tier, uint32_t index, uint16_t units) {
   }
   if (!is_late) return;
   extent->hinted = 0;
-  stats_of(tier, extent->tenant)->late_hits++;
+  answering(tier, extent)->late_hits++;
   tier->stats.late_hits++;
 }
 
@@ -100,4 +116,9 @@ void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_fra
 void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats) {
   assert(tier != NULL && stats != NULL && tenant < tier->config.tenant_count);
   *stats = tier->tenants[tenant].stats;
+}
+
+void ps_tier_get_model(const struct ps_tier *tier, struct ps_tier_tenant *stats) {
+  assert(tier != NULL && stats != NULL);
+  *stats = tier->model.stats;
 }

@@ -397,3 +397,49 @@ def test_what_was_hydrated_for_one_read_is_used_up_by_a_one_time_read() -> None:
     tier.touch(12 * SLOT, tenant=A, once=True)
     tier.touch(13 * SLOT, tenant=B)
     assert tier.resident(12 * SLOT) == 0
+
+
+# ---- the model ----
+
+
+def test_what_the_model_brings_in_is_none_of_the_tenants_hints() -> None:
+    tier = small_tier(limit=0)
+    assert tier.hydrate(0, SLOT, SPECULATIVE, tenant=A, is_model=True) == STARTED
+    tier.run()
+    own, model = tier.tenant(A), tier.model()
+    assert (own.frames, own.hint_frames, own.hydrated_bytes) == (1, 0, 0)
+    assert (model.frames, model.hint_frames, model.hydrated_bytes) == (0, 1, SLOT)
+    tier.touch(0, tenant=A)
+    assert (tier.tenant(A).timely_hits, tier.model().timely_hits) == (0, 1)
+    assert tier.model().hint_frames == 0
+    assert tier.stats.timely_hits == 1
+
+
+def test_what_of_it_nobody_reads_is_wasted_by_the_model() -> None:
+    tier = small_tier()
+    tier.hydrate(0, SLOT, SPECULATIVE, tenant=A, is_model=True)
+    tier.run()
+    tier.write(0, bytes(SLOT), tenant=A)
+    assert (tier.tenant(A).wasted_bytes, tier.model().wasted_bytes) == (0, SLOT)
+
+
+def test_half_of_the_frames_is_the_limit_of_the_model() -> None:
+    tier = small_tier(frames=16)
+    read_in(tier, A, 100, 16)
+    started = [
+        tier.hydrate(extent * SLOT, SLOT, SPECULATIVE, tenant=A, value=100, is_model=True)
+        for extent in range(10)
+    ]
+    assert started.count(STARTED) == 8
+    assert tier.model().hint_frames == 8
+
+
+def test_the_model_takes_nothing_that_a_hint_brought_in_and_nobody_read() -> None:
+    tier = small_tier(frames=8)
+    hinted = [extent * SLOT for extent in range(8)]
+    for offset in hinted:
+        tier.hydrate(offset, SLOT, DATED, tenant=A, deadline_ns=tier.now_ns + SECOND)
+    tier.run()
+    wanted = tier.hydrate(100 * SLOT, SLOT, SPECULATIVE, tenant=A, value=1e9, is_model=True)
+    assert wanted == NO_ROOM
+    assert resident(tier, hinted) == tier.tenant(A).hint_frames

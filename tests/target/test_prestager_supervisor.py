@@ -50,6 +50,9 @@ class OrdersOnly:
     def orders_stats(self) -> dict[str, int]:
         return {"resets": self.resets}
 
+    def model_stats(self) -> dict[str, int]:
+        return {"timely_hits": 0}
+
 
 @pytest.fixture
 def path() -> Iterator[OrdersOnly]:
