@@ -145,7 +145,11 @@ class Prestager:
             if len(seen.evictions.rows):
                 self._hear_evictions(seen.evictions)
             if len(seen.fetched.rows):
-                self._flash_reads += self._speculation.see_fetched(seen.fetched)
+                count, rated = self._speculation.see_fetched(seen.fetched)
+                self._flash_reads += count
+                if self._policy == LEARNED:
+                    # From now on it is worth what its group is.
+                    self._unsaid.append(rated)
             self._hints.take(part)
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
