@@ -53,7 +53,7 @@ class PrestagerConfig:
 
     half_life_s: float = 1800.0
     """After which what was learned weighs half."""
-    flash_floor: float = 0.01
+    flash_floor: float = 0.06
     """The least price of reading an extent ahead, in reads served from DRAM."""
     least_chance: float = 0.25
     """Of a use before it is let go again, below which nothing is read ahead."""
@@ -145,7 +145,11 @@ class Prestager:
             if len(seen.evictions.rows):
                 self._hear_evictions(seen.evictions)
             if len(seen.fetched.rows):
-                self._flash_reads += self._speculation.see_fetched(seen.fetched)
+                count, rated = self._speculation.see_fetched(seen.fetched)
+                self._flash_reads += count
+                if self._policy == LEARNED:
+                    # From now on it is worth what its group is.
+                    self._unsaid.append(rated)
             self._hints.take(part)
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:

@@ -35,7 +35,7 @@ class SpeculationConfig:
     half_life_s: float = 1800.0
     limits: tuple[float, float] = (0.25, 0.15)
     probe_share: float = 0.05
-    ahead_share: float = 0.25
+    ahead_share: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,17 @@ class Speculation:
             slots = self._groups.prediction[extents.group[rows]].astype(np.int64)
             self.ledger.see_evicted(slots[slots >= 0])
 
-    def see_fetched(self, done: Fetched) -> int:
-        """Fetches have ended; return how many extents have landed."""
+    def see_fetched(self, done: Fetched) -> tuple[int, I64]:
+        """Fetches have ended; return how many extents have landed, and which by return times."""
         extents = self._extents
         landed = done.rows[(done.ends == OrderEnd.LANDED) & (extents.resident[done.rows] != 0)]
         self.guard.see_landed(len(landed))
         fresh = landed[(extents.marks[landed] & (PREDICTED | AHEAD)) == PREDICTED]
         self.ahead += len(fresh)
         extents.marks[fresh] |= np.uint8(AHEAD)
-        return len(landed)
+        slots = self._groups.prediction[np.maximum(extents.group[fresh], 0)].astype(np.int64)
+        rated = (slots >= 0) & (self.ledger.source[slots] == Source.RETURN)
+        return len(landed), fresh[rated]
 
     def expire(self, now_s: float) -> None:
         """Predictions whose deadline has passed have failed."""
