@@ -35,7 +35,7 @@ from prestage.target.prestager.retention import Retention
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
 from prestage.target.prestager.successors import Followers, Successors
-from prestage.target.prestager.tables import FETCH_WORTH
+from prestage.target.prestager.tables import FETCH_WORTH, LEARNED
 from prestage.target.ring import RingWaits
 
 __all__ = ["Decision", "Prestager", "PrestagerConfig", "PrestagerReport"]
@@ -53,10 +53,10 @@ class PrestagerConfig:
 
     half_life_s: float = 1800.0
     """After which what was learned weighs half."""
-    flash_floor: float = 0.03
+    flash_floor: float = 0.01
     """The least price of reading an extent ahead, in reads served from DRAM."""
-    precision: float = 0.35
-    """Of predicted returns, below which reading ahead becomes dearer."""
+    least_chance: float = 0.25
+    """Of a use before it is let go again, below which nothing is read ahead."""
     most_flash_reads: float = 1.35
     """Flash reads per read, demand and ahead, above which reading ahead becomes dearer."""
     tick_s: float = 0.25
@@ -113,7 +113,7 @@ class Prestager:
         self._bursts = Bursts(self._flows)
         self._retention = Retention(
             extents, groups, frame_count=frame_count, half_life_s=config.half_life_s,
-            flash_floor=config.flash_floor,
+            flash_floor=config.flash_floor, least_chance=config.least_chance,
         )  # fmt: skip
         self._formation = Formation(extents, groups, self._flows, self._retention.see_returns)
         self._hints = Hints(self._formation, extents, groups, slot_size, config.half_life_s)
@@ -145,7 +145,11 @@ class Prestager:
             if len(seen.evictions.rows):
                 self._hear_evictions(seen.evictions)
             if len(seen.fetched.rows):
-                self._flash_reads += self._speculation.see_fetched(seen.fetched)
+                count, rated = self._speculation.see_fetched(seen.fetched)
+                self._flash_reads += count
+                if self._policy == LEARNED:
+                    # From now on it is worth what its group is.
+                    self._unsaid.append(rated)
             self._hints.take(part)
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
@@ -158,6 +162,7 @@ class Prestager:
         orders = [self._classify(now_s)]
         if now_s - self._ticked_s >= self._config.tick_s:
             self._ticked_s = now_s
+            self._speculation.expire(now_s)
             orders.extend(self._fetch(now_s, gauges))
         next_s = self._ticked_s + self._config.tick_s
         return Decision(np.concatenate(orders), values, int(next_s * 1e9) + 1, RingWaits.HINTS)
@@ -171,7 +176,7 @@ class Prestager:
             self._retention.shadows.chosen,
             prices.memory,
             prices.flash,
-            guard.off_until_s > self._ticked_s,
+            guard.off_until_s > self._ticked_s or self._retention.shadows.is_harmed,
             self._retention.shadows.ratios(),
             self._speculation.ledger.report(),
             self._speculation.holdout.benefit(),
@@ -248,10 +253,7 @@ class Prestager:
         self._refreshed_s = now_s
         self._forget()
         limit = self._config.most_flash_reads * self._reads
-        precision, low = self._speculation.ledger.precision(Source.RETURN)
-        is_wasteful = 2 * precision - low < self._config.precision  # very likely
-        is_dear = self._flash_reads > limit or is_wasteful
-        self._retention.prices.see_use(is_dear=is_dear)
+        self._retention.prices.see_use(is_dear=self._flash_reads > limit)
         values = self._retention.refresh(now_s)
         before, self._policy = self._policy, self._retention.shadows.chosen
         if (before == "mq") != (self._policy == "mq"):
@@ -303,7 +305,8 @@ class Prestager:
 
     def _fetch(self, now_s: float, gauges: Gauges) -> list[NDArray[np.void]]:
         """Return orders of what is worth a fetch: what is most sure to be near first."""
-        room = room_for(gauges, self._config.horizon_s)
+        is_off = self._retention.shadows.is_harmed
+        room = 0 if is_off else room_for(gauges, self._config.horizon_s)
         orders = []
         for source, candidates in self._candidates(now_s):
             if room <= 0 or len(candidates.groups) == 0:
@@ -332,7 +335,7 @@ class Prestager:
         orders = self._orders(chosen.rows, OrderKind.FETCH)
         orders["value_class"] = hold_classes(chosen.holds_s)
         # Only the learned table knows the gain in the unit of what it would drive out.
-        worth = np.minimum(chosen.gains, FETCH_WORTH) if self._policy == "hazard" else FETCH_WORTH
+        worth = np.minimum(chosen.gains, FETCH_WORTH) if self._policy == LEARNED else FETCH_WORTH
         orders["value"] = worth * self._retention.prices.memory
         orders["id"] = self._last_id + 1 + np.arange(len(orders))
         orders["expires_ns"] = int((now_s + 4 * self._config.horizon_s) * 1e9)

@@ -12,12 +12,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.ages import AGE_BINS, EDGES_S, age_bins
 from prestage.target.prestager.extents import ABSENT, I64
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["DEFAULT_GAP_S", "Flows", "burst_gap"]
+__all__ = ["DEFAULT_GAP_S", "GAP_BINS", "MOST_GAP_S", "Flows", "burst_gap", "gap_bins"]
 
+GAP_BINS: Final = 64
+_BIN: Final = np.arange(GAP_BINS + 1)
+EDGES_S: Final[F64] = np.asarray(2.0 ** (_BIN // 2) * np.where(_BIN % 2, 1.5, 1) * 1e-3)
+"""Half octaves from a millisecond on; what is less is in the first bin too."""
 DEFAULT_GAP_S: Final = 0.02
 LEAST_GAP_S: Final = 0.001
 MOST_GAP_S: Final = 1.0
@@ -25,11 +28,18 @@ LEARN_EVERY: Final = 1024
 """Gaps of a flow between two looks at its histogram."""
 
 
+def gap_bins(gaps_s: F64) -> I64:
+    """Return the bins of gaps in seconds."""
+    fraction, exponent = np.frexp(gaps_s * 1e3)
+    bins = 2 * (exponent.astype(np.int64) - 1) + (fraction >= 0.75)
+    return np.asarray(np.clip(bins, 0, GAP_BINS - 1), np.int64)
+
+
 def burst_gap(histogram: F64) -> float:
-    """Return the gap in seconds that best divides a histogram over the age bins into two."""
+    """Return the gap in seconds that best divides a histogram over the bins of gaps into two."""
     below = np.cumsum(histogram)[:-1]
     above = histogram.sum() - below
-    bins = np.arange(AGE_BINS)
+    bins = np.arange(GAP_BINS)
     mass = np.cumsum(histogram * bins)
     total = mass[-1]
     apart = mass[:-1] / np.maximum(below, 1e-9) - (total - mass[:-1]) / np.maximum(above, 1e-9)
@@ -51,7 +61,7 @@ class Flows:
         self.began_s = np.zeros(0)
         self.group = np.zeros(0, np.int64)
         self.position = np.zeros(0, np.int64)
-        self._gaps = np.zeros((0, AGE_BINS))
+        self._gaps = np.zeros((0, GAP_BINS))
         self._unseen = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -68,9 +78,9 @@ class Flows:
 
     def learn_gaps(self, flows: I64, gaps_s: F64) -> None:
         """Count the gaps before accesses of flows."""
-        where = flows * AGE_BINS + age_bins(gaps_s)
-        size = len(self._gaps) * AGE_BINS
-        self._gaps += np.bincount(where, minlength=size).reshape(-1, AGE_BINS)
+        where = flows * GAP_BINS + gap_bins(gaps_s)
+        size = len(self._gaps) * GAP_BINS
+        self._gaps += np.bincount(where, minlength=size).reshape(-1, GAP_BINS)
         self._unseen += np.bincount(flows, minlength=len(self._unseen))
         for flow in np.flatnonzero(self._unseen >= LEARN_EVERY).tolist():
             self.gap_s[flow] = burst_gap(self._gaps[flow])

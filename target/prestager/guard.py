@@ -18,7 +18,7 @@ __all__ = ["Guard"]
 
 HALF_LIFE_S: Final = 60.0
 COOL_S: Final = 60.0
-LEAST: Final = 50.0
+LEAST: Final = 100.0
 """Hits and pollution misses together, fading, before the guard says anything."""
 
 
@@ -58,6 +58,8 @@ class Guard:
         self.polluted *= factor
         self._landed *= factor
         self._came = max(self._came * factor, 1e-9)
+        # What is missed long after would have been driven out by something else meanwhile.
+        self._extents.ghost >>= 1
 
     def is_off(self, now_s: float) -> bool:
         """Tell whether nothing is to be fetched now."""

@@ -1,8 +1,8 @@
 """When groups come back: the chance of a return in each age bin, by value class.
 
 Counted are returns by (class, age bin at the return) and, whenever chances are asked for, how many
-extents wait at which age now: who waits was at risk in every bin that it has passed (Kaplan and
-Meier's estimate, by half octaves). All counts fade with a half-life; what happened long ago to one
+groups wait at which age now: who waits was at risk in every bin that it has passed (Kaplan and
+Meier's estimate, by bins). All counts fade with a half-life; what happened long ago to one
 that still waits, or returned late, fades as far.
 
 Little evidence is filled up from what the group's score says (prestage.target.prestager.score), and
@@ -18,13 +18,25 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, EDGES_S, MIDDLES_S
 
-__all__ = ["F64", "ReturnHazard", "prior_chances"]
+__all__ = ["F64", "SPREAD", "ReturnHazard", "prior_chances"]
 
 F64 = NDArray[np.float64]
 
 PRIOR_RATE: Final = 0.1
+LEAST_CHANCE: Final = 1e-4
 PRIOR_OFFSET_S: Final = 30.0
 """The prior hazard is 0.1 / (age + 30 s), the form found by experiment for chat and agents."""
+
+
+def _spread() -> F64:
+    """Return a matrix that adds to what was counted in a bin what was in its neighbours, less."""
+    parts = [weight * np.eye(AGE_BINS, k=step) for step, weight in NEAR.items()]
+    return np.asarray(np.sum(parts, axis=0), np.float64)
+
+
+NEAR: Final = {-2: 0.2, -1: 0.6, 0: 1.0, 1: 0.6, 2: 0.2}
+"""How much a bin's neighbours, so many steps away, say about it."""
+SPREAD: Final = _spread()
 
 
 def prior_chances() -> F64:
@@ -45,7 +57,7 @@ class ReturnHazard:
         self._passed = passed * np.exp2(-apart_s / half_life_s)
 
     def add_returns(self, classes: NDArray[Any], bins: NDArray[Any]) -> None:
-        """Count returns of extents: of this class, at this age bin."""
+        """Count returns of groups: of this class, at this age bin."""
         where = classes.astype(np.int64) * AGE_BINS + bins
         counted = np.bincount(where, minlength=CLASSES * AGE_BINS)
         self.returned += counted.reshape(CLASSES, AGE_BINS)
@@ -54,17 +66,15 @@ class ReturnHazard:
         """Let what was counted lose weight."""
         self.returned *= 2.0 ** (-elapsed_s / self._half_life_s)
 
-    def chances(self, waiting: F64, expected: F64, mean_size: float) -> F64:
+    def chances(self, waiting: F64, expected: F64) -> F64:
         """Return the chance of a return within each bin, given none before; (CLASSES, AGE_BINS).
 
-        `waiting` counts the extents that wait now by class and age bin, `expected` are the chances
-        as long as nothing was seen. `mean_size` is how many extents come and go together: the unit
-        in which evidence is weighed.
+        `waiting` counts the groups that wait now by class and age bin, `expected` are the chances
+        as long as nothing was seen.
         """
         returned = self.returned
         risk = returned + waiting / 2 + (returned + waiting) @ self._passed
-        strength = self._strength * max(1.0, mean_size)
-        # As many returns as `strength` are believed of what is expected, however rare they are.
-        doubt = strength / np.maximum(expected, 1e-3)
-        doubt = np.minimum(doubt, 50 * strength)
+        returned, risk = returned @ SPREAD, risk @ SPREAD
+        # So many returns are believed of what is expected, however rare they are.
+        doubt = self._strength / np.maximum(expected, LEAST_CHANCE)
         return (returned + doubt * expected) / (risk + doubt)

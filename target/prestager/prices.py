@@ -5,7 +5,7 @@ and the flash price (per extent read) are in that unit. Over the age bins of a c
 chance p of a return within the bin, the expected time e in it and q = 1 - p:
 
     resident      V_R = max(p - memory_price e + q V_R', q V_N')
-    not resident  V_N = max(q V_N', V_R - flash_price)
+    not resident  V_N = max(q V_N', V_R - flash_price), the latter where a use is likely enough
     advantage     U   = (p - memory_price e + q V_R') - q V_N'
 
 Keep while U > 0, fetch when U > flash_price, between them do nothing. Turned round, that gives
@@ -26,30 +26,46 @@ from numpy.typing import NDArray
 from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["Outlook", "Prices", "advantage", "outlook"]
+__all__ = ["Advantage", "Outlook", "Prices", "advantage", "hold_index", "outlook"]
 
-FIRST_FLASH: Final = 0.2
-"""The flash price before anything is known."""
 VICTIM_SHARE: Final = 0.002
 """Of the memory price that one victim makes."""
 PRICES: Final[F64] = 1e-6 * np.float64(1.18) ** np.arange(84)
 """Memory prices that are tried: 1e-6 to 0.9 a second."""
 
 
-def advantage(chances: F64, memory_prices: F64, flash_price: float) -> F64:
-    """Return U, shape (prices, classes, AGE_BINS); `chances` has shape (classes, AGE_BINS)."""
+@dataclass(frozen=True, slots=True)
+class Advantage:
+    """By memory price, class and age bin: U, and whether a fetch is worth its prices."""
+
+    gain: F64
+    is_worth_fetching: NDArray[np.bool_]
+
+
+def advantage(
+    chances: F64, memory_prices: F64, flash_price: float, least_chance: float
+) -> Advantage:
+    """Return the advantage of holding; `chances` has shape (classes, AGE_BINS).
+
+    Fetched is only what is read, as likely as `least_chance`, before it is let go again.
+    """
     times_s = (1 - chances / 2) * WIDTHS_S  # a return comes uniformly within the bin
     shape = (len(memory_prices), len(chances))
-    held, gone = np.zeros(shape), np.zeros(shape)
-    result = np.empty((AGE_BINS, *shape))
+    held, gone, use = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    gain, fetched = np.empty((AGE_BINS, *shape)), np.empty((AGE_BINS, *shape), bool)
     for age in range(AGE_BINS - 1, -1, -1):
-        stays = 1 - chances[:, age]
+        chance = chances[:, age]
+        stays = 1 - chance
         drop = stays * gone
-        keep = chances[:, age] - memory_prices[:, None] * times_s[:, age] + stays * held
-        np.subtract(keep, drop, out=result[age])
+        keep = chance - memory_prices[:, None] * times_s[:, age] + stays * held
+        used = chance + stays * use
+        np.subtract(keep, drop, out=gain[age])
+        np.greater(gain[age], flash_price, out=fetched[age])
+        fetched[age] &= used >= least_chance
+        gone = np.where(fetched[age], np.maximum(drop, keep - flash_price), drop)
+        use = np.where(gain[age] > 0, used, 0)
         held = np.maximum(keep, drop)
-        gone = np.maximum(drop, held - flash_price)
-    return np.moveaxis(result, 0, 2)
+    return Advantage(np.moveaxis(gain, 0, 2), np.moveaxis(fetched, 0, 2))
 
 
 def _highest(is_worth: NDArray[np.bool_]) -> F64:
@@ -72,10 +88,17 @@ class Outlook:
     chance: F64
 
 
-def outlook(chances: F64, memory_price: float, flash_price: float) -> Outlook:
-    """Return what classes with these chances are worth."""
-    gain = advantage(chances, PRICES, flash_price)
-    keep, fetch = _highest(gain > 0), _highest(gain > flash_price)
+def hold_index(chances: F64) -> F64:
+    """Return the keep index where nothing can be fetched: what retention alone is worth."""
+    return _highest(advantage(chances, PRICES, np.inf, 1.0).gain > 0)
+
+
+def outlook(
+    chances: F64, memory_price: float, flash_price: float, least_chance: float
+) -> Outlook:
+    """Return what classes with these chances are worth; `least_chance` as in `advantage`."""
+    found = advantage(chances, PRICES, flash_price, least_chance)
+    keep, fetch = _highest(found.gain > 0), _highest(found.is_worth_fetching)
     last = np.full(len(chances), AGE_BINS)
     ends = np.empty(chances.shape, np.int64)
     for age in range(AGE_BINS - 1, -1, -1):
@@ -97,7 +120,7 @@ class Prices:
 
     def __init__(self, *, flash_floor: float, flash_ceiling: float = 0.6) -> None:
         self.memory = 0.0
-        self.flash = max(flash_floor, FIRST_FLASH)
+        self.flash = flash_floor
         self._floor = flash_floor
         self._ceiling = flash_ceiling
 

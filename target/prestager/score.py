@@ -18,14 +18,15 @@ from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S, age_bins
 from prestage.target.prestager.classes import GAPS, SCORES
 from prestage.target.prestager.extents import I64
 from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.hazard import F64, prior_chances
+from prestage.target.prestager.hazard import F64, SPREAD, prior_chances
 
 __all__ = ["FEATURES", "ReturnScore"]
 
 BUCKETS: Final = 256
 FEATURES: Final = 10
-RATE: Final = 0.5
-DOUBT: Final = 10.0
+RATE: Final = 0.1
+"""All features move at once, and together no further than what was seen asks for."""
+DOUBT: Final = 2.0
 """Expected returns of a bucket before its weight moves at half the rate."""
 MOST: Final = 6.0
 LEAST_CUT: Final = 48
@@ -150,8 +151,8 @@ class ReturnScore:
     def update_rates(self) -> None:
         """Take the baselines anew from what was counted."""
         prior = -np.log1p(-prior_chances()) / WIDTHS_S
-        known = self.exposed_s + BASELINE_DOUBT / prior
-        self.rates = (self.returned + BASELINE_DOUBT) / known
+        returned, exposed_s = self.returned @ SPREAD, self.exposed_s @ SPREAD
+        self.rates = (returned + BASELINE_DOUBT) / (exposed_s + BASELINE_DOUBT / prior)
         steps = np.cumsum(self.rates * WIDTHS_S, axis=1)
         self._sums = np.concatenate((np.zeros((STRATA, 1)), steps), axis=1)
 

@@ -4,12 +4,14 @@ A shadow cache holds what the tier would hold of the sampled extents under one p
 anything brought in ahead; its size is the tier's times the share that is sampled (C. Waldspurger,
 A. Saemundsson, I. Ahmad and N. Park, "Cache modeling and optimization using miniature simulations",
 USENIX ATC 2017). Another policy comes into force when its shadow hits more by a margin, over
-what is remembered.
+what is remembered. And the tier itself is compared with a shadow of what it would be without a
+model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +21,7 @@ from prestage.target.prestager.ages import age_bins
 from prestage.target.prestager.formation import Bools
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["ShadowCache", "Shadows"]
+__all__ = ["Sampled", "ShadowCache", "Shadows"]
 
 ENTRIES: Final = 1024
 """Of a shadow cache at most, which says what share is sampled."""
@@ -31,6 +33,14 @@ MARGIN: Final = 0.004
 """Hits per read by which another policy must be better to come into force."""
 LEAST_READS: Final = 100.0
 """Sampled reads, fading, before any policy but the first comes into force."""
+LATE_HALF_LIFE_S: Final = 200.0
+"""Of what says whether the tier is harmed."""
+HARM: Final = 0.001
+GOOD: Final = 0.02
+"""Hits per read by which the tier is behind or ahead."""
+NOISE: Final = 0.01
+COOL_S: Final = 120.0
+MOST_COOL_S: Final = 3600.0
 MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -75,13 +85,29 @@ class ShadowCache:
         self._times_s = self._times_s[stays]
 
 
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Accesses in order of time; `is_hit` says what the tier itself had."""
+
+    keys: NDArray[np.uint64]
+    times_s: F64
+    is_read: Bools
+    is_hit: Bools
+
+
 class Shadows:
-    """Tries policies side by side. `chosen` is the one in force, at first the first of them."""
+    """Tries policies side by side. `chosen` is the one in force, at first the first of them.
+
+    The first is kept unless another hits more, and it brings in ahead. The second is what the tier
+    does without a model: when the tier itself, with all that is brought in ahead, falls behind its
+    shadow, that one is in force and `is_harmed` for a time, each time for longer.
+    """
 
     def __init__(self, policies: Sequence[str], frame_count: int, half_life_s: float) -> None:
         self.policies = tuple(policies)
         self.share = min(1.0, ENTRIES / frame_count)
         capacity = max(1, round(frame_count * self.share))
+        self._capacity = capacity
         self._caches = {policy: ShadowCache(capacity) for policy in self.policies}
         self._half_life_s = half_life_s
         self._threshold = np.uint64(min(self.share * 2.0**64, 2.0**64 - 2048))
@@ -90,27 +116,32 @@ class Shadows:
         self._oldest_s = 0.0
         self.reads = 0.0
         self.chosen = self.policies[0]
+        self._lead = 0.0
+        """Hits of the tier less those of the second policy's shadow, of late."""
+        self._late_reads = 0.0
+        self._harmed_until_s = -np.inf
+        self._cool_s = COOL_S
+        self.is_harmed = False
 
     def see(
         self,
-        keys: NDArray[np.uint64],
+        seen: Sampled,
         classes: dict[str, NDArray[np.uint8]],
-        times_s: F64,
-        is_read: Bools,
         tables: dict[str, NDArray[Any]],
     ) -> None:
-        """Take accesses in order of time; those of extents that are not sampled are left out.
+        """Take accesses; those of extents that are not sampled are left out.
 
         `classes` and `tables` are by policy.
         """
-        sampled = np.flatnonzero(keys * MULTIPLIER <= self._threshold)
-        if len(sampled):
+        which = np.flatnonzero(seen.keys * MULTIPLIER <= self._threshold)
+        times_s = seen.times_s
+        if len(which):
             if not self._waiting:
-                self._oldest_s = float(times_s[sampled[0]])
-            named = [classes[policy][sampled] for policy in self.policies]
-            one = (keys[sampled], times_s[sampled], is_read[sampled], *named)
-            self._waiting.append(one)
-            self._waits += len(sampled)
+                self._oldest_s = float(times_s[which[0]])
+            named = [classes[policy][which] for policy in self.policies]
+            is_read, is_hit = seen.is_read[which], seen.is_hit[which]
+            self._waiting.append((seen.keys[which], times_s[which], is_read, is_hit, *named))
+            self._waits += len(which)
         if len(times_s) and (self._waits >= BATCH or times_s[-1] > self._oldest_s + WAIT_S):
             self._flush(tables)
 
@@ -118,15 +149,19 @@ class Shadows:
         if not self._waiting:
             return
         parts = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
-        keys, times_s, is_read, *named = parts
+        keys, times_s, is_read, is_hit, *named = parts
         self._waiting.clear()
         self._waits = 0
-        self.reads += float(np.sum(is_read))
+        base = self._caches[self.policies[1]]
+        before = base.hits
         for start in range(0, len(keys), BATCH):
             part = slice(start, start + BATCH)
             for classes, (policy, cache) in zip(named, self._caches.items(), strict=True):
                 table = tables[policy]
                 cache.access(keys[part], classes[part], times_s[part], is_read[part], table)
+        self.reads += float(np.sum(is_read))
+        self._late_reads += float(np.sum(is_read))
+        self._lead += float(np.sum(is_hit & is_read)) - (base.hits - before)
 
     def fade(self, elapsed_s: float) -> None:
         """Let what was counted lose weight."""
@@ -134,15 +169,37 @@ class Shadows:
         self.reads *= factor
         for cache in self._caches.values():
             cache.hits *= factor
+        late = 2.0 ** (-elapsed_s / LATE_HALF_LIFE_S)
+        self._lead *= late
+        self._late_reads *= late
 
     def ratios(self) -> dict[str, float]:
         """Return sampled hits per read by policy."""
         return {name: cache.hits / max(self.reads, 1e-9) for name, cache in self._caches.items()}
 
-    def choose(self) -> str:
+    def choose(self, now_s: float) -> str:
         """Return the policy that is to be in force from now on."""
+        self._look_for_harm(now_s)
         ratios = self.ratios()
+        ratios[self.policies[0]] += MARGIN / 2
         best = max(self.policies, key=lambda policy: ratios[policy])
-        if self.reads >= LEAST_READS and ratios[best] > ratios[self.chosen] + MARGIN:
+        if self.is_harmed:
+            self.chosen = self.policies[1]
+        elif self.reads >= LEAST_READS and ratios[best] > ratios[self.chosen] + MARGIN:
             self.chosen = best
         return self.chosen
+
+    def _look_for_harm(self, now_s: float) -> None:
+        if now_s < self._harmed_until_s:
+            return
+        if self.is_harmed:
+            self.is_harmed = False
+            self.chosen = self.policies[0]
+            self._lead = self._late_reads = 0.0
+        # Sampled hits come in bunches: as many as a hundredth of the shadow say nothing.
+        if self._lead < -HARM * self._late_reads - self._capacity * NOISE:
+            self.is_harmed = True
+            self._harmed_until_s = now_s + self._cool_s
+            self._cool_s = min(2 * self._cool_s, MOST_COOL_S)
+        elif self._lead > GOOD * self._late_reads > 0:
+            self._cool_s = COOL_S

@@ -35,7 +35,7 @@ class SpeculationConfig:
     half_life_s: float = 1800.0
     limits: tuple[float, float] = (0.25, 0.15)
     probe_share: float = 0.05
-    ahead_share: float = 0.25
+    ahead_share: float = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ class Fetches:
     groups: I64
     holds_s: F64
     gains: F64
+
+
+_NONE = np.zeros(0, np.int64)
+NOTHING = Fetches(_NONE, _NONE, np.zeros(0), np.zeros(0))
 
 
 class Speculation:
@@ -111,15 +115,17 @@ class Speculation:
             slots = self._groups.prediction[extents.group[rows]].astype(np.int64)
             self.ledger.see_evicted(slots[slots >= 0])
 
-    def see_fetched(self, done: Fetched) -> int:
-        """Fetches have ended; return how many extents have landed."""
+    def see_fetched(self, done: Fetched) -> tuple[int, I64]:
+        """Fetches have ended; return how many extents have landed, and which by return times."""
         extents = self._extents
         landed = done.rows[(done.ends == OrderEnd.LANDED) & (extents.resident[done.rows] != 0)]
         self.guard.see_landed(len(landed))
         fresh = landed[(extents.marks[landed] & (PREDICTED | AHEAD)) == PREDICTED]
         self.ahead += len(fresh)
         extents.marks[fresh] |= np.uint8(AHEAD)
-        return len(landed)
+        slots = self._groups.prediction[np.maximum(extents.group[fresh], 0)].astype(np.int64)
+        rated = (slots >= 0) & (self.ledger.source[slots] == Source.RETURN)
+        return len(landed), fresh[rated]
 
     def expire(self, now_s: float) -> None:
         """Predictions whose deadline has passed have failed."""
@@ -146,12 +152,14 @@ class Speculation:
     ) -> Fetches:
         """Predict, decide what is acted on, and return what is to be fetched now."""
         groups = self._groups
+        if self.guard.is_off(now_s):
+            return NOTHING
         candidates = self._calibrate(source, candidates)
         self._predict(source, candidates.where(groups.prediction[candidates.groups] < 0))
         candidates = candidates.where(groups.prediction[candidates.groups] >= 0)
         slots = groups.prediction[candidates.groups].astype(np.int64)
         gate = self.ledger.gate(source)
-        may = self.ledger.is_acted[slots] & (not self.guard.is_off(now_s))
+        may = self.ledger.is_acted[slots]
         if gate == Gate.LIMITED and not is_idle:
             may &= False
         # Not to look again each time at what is decided already.
@@ -159,8 +167,7 @@ class Speculation:
         groups.asked_s[candidates.groups] = waits
         room = min(room, int(self._config.ahead_share * self._frame_count) - self.ahead)
         if room <= 0 or not may.any():
-            none = np.zeros(0, np.int64)
-            return Fetches(none, none, np.zeros(0), np.zeros(0))
+            return NOTHING
         chosen = candidates.where(may)
         plan = self.planner.plan(chosen, room)
         self._extents.marks[plan.rows] |= np.uint8(WAITING)

@@ -1,6 +1,7 @@
 """Value tables: what a class is worth at an age, by three policies that the tier can follow.
 
-All have shape (CLASSES, AGE_BINS); lower is evicted first, and of equals what was used longest ago.
+All have shape (CLASSES, AGE_BINS), and what goes to the tier (CLASSES, 64) by its own bins; what is
+lower is evicted first, and of equals what was used longest ago.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S
+from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S, OF_TIER, TIER_MIDDLES_S
 from prestage.target.prestager.classes import HELD, HOLDS_S, LEVELS
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["FETCH_WORTH", "POLICIES", "in_force", "lru_table", "mq_table"]
+__all__ = ["FETCH_WORTH", "LEARNED", "POLICIES", "in_force", "lru_table", "mq_table"]
 
-POLICIES: Final = ("lru", "mq", "hazard")
+LEARNED: Final = "hazard"
+POLICIES: Final = (LEARNED, "lru", "mq")
 
 FRESH: Final = 0
 ONCE: Final = 1
@@ -43,13 +45,13 @@ def mq_table(life_time_s: float) -> F64:
 
 
 def in_force(table: F64, margin: float, price: float) -> F64:
-    """Return the table in the unit of the memory price, with what holds for any policy.
+    """Return a table for the tier, in the unit of the memory price, with what holds for any policy.
 
     `margin` is what victims are worth by the table itself, `price` the memory price. What was read
     once and is not wanted again goes first. What was brought in ahead stays for a time.
     """
-    result = table * (price / max(margin, 1e-300))
+    result = table[:, OF_TIER] * (price / max(margin, 1e-300))
     result[ONCE] = 0
-    result[FRESH] = np.where(MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
-    result[HELD:] = np.where(HOLDS_S[:, None] > MIDDLES_S, HELD_WORTH * price, 0)
+    result[FRESH] = np.where(TIER_MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
+    result[HELD:] = np.where(HOLDS_S[:, None] > TIER_MIDDLES_S, HELD_WORTH * price, 0)
     return result

@@ -181,6 +181,10 @@ def test_the_one_that_is_shipped_finds_what_the_plain_tier_never_has(tmp_path: P
                 time.sleep(RHYTHM_S)
             hits = host.hits - before
         assert host.prestager()["last_error"] == ""
+    with served(tmp_path / "target", COMMAND) as host:
+        known = host.until(lambda now: now["learned"] != {})["learned"]
+        assert known["groups"] > 0, "what was learned is known after a restart"
+        assert host.call("prestage_get_stats")["warnings"] == []
 
 
 def test_a_mad_one_costs_no_byte(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+
+from prestage.target.prestager.ages import AGE_BINS, CLASSES
+from prestage.target.prestager.shadow import ShadowCache, Shadows
+from prestage.target.prestager.tables import lru_table
+
+SEED = 3
+
+
+def access(cache: ShadowCache, keys: list[int], time_s: float, value_class: int = 8) -> float:
+    count = len(keys)
+    before = cache.hits
+    cache.access(
+        np.array(keys, np.uint64),
+        np.full(count, value_class, np.uint8),
+        np.full(count, time_s),
+        np.ones(count, bool),
+        lru_table(),
+    )
+    return cache.hits - before
+
+
+def test_a_shadow_by_the_table_of_lru_is_lru() -> None:
+    cache = ShadowCache(3)
+    assert access(cache, [1, 2, 3], 1.0) == 0
+    assert access(cache, [1], 20.0) == 1
+    assert access(cache, [4], 400.0) == 0
+    assert access(cache, [1, 4], 401.0) == 2
+    assert access(cache, [2, 3], 402.0) <= 1
+
+
+def test_the_policy_that_hits_more_comes_into_force() -> None:
+    rng = np.random.default_rng(SEED)
+    by_class = np.tile(np.arange(CLASSES, dtype=float)[:, None], (1, AGE_BINS))
+    tables = {"lru": lru_table(), "classes": by_class}
+    shadows = Shadows(("lru", "classes"), 200, 1e9)
+    assert shadows.chosen == "lru" and shadows.share == 1
+    for step in range(400):
+        # A hundred extents are read now and then, among many that are read once.
+        keys = np.append(rng.integers(0, 100, 5), 1000 + 20 * step + np.arange(20))
+        keys = keys.astype(np.uint64)
+        classes = np.where(keys < 100, 30, 9).astype(np.uint8)
+        named = {"lru": classes, "classes": classes}
+        shadows.see(keys, named, np.full(25, step + 1.0), np.ones(25, bool), tables)
+    ratios = shadows.ratios()
+    assert ratios["classes"] > ratios["lru"] + 0.05, f"seed {SEED}"
+    assert shadows.choose() == "classes"
+
+
+def test_a_large_tier_is_sampled_and_its_shadow_is_as_much_smaller() -> None:
+    shadows = Shadows(("lru",), 1 << 20, 1e9)
+    assert shadows.share == 1024 / (1 << 20)
+    keys = np.arange(1 << 20, dtype=np.uint64)
+    classes = {"lru": np.full(len(keys), 8, np.uint8)}
+    is_read = np.ones(len(keys), bool)
+    shadows.see(keys, classes, np.full(len(keys), 9.0), is_read, {"lru": lru_table()})
+    assert 0.5 < shadows.reads / 1024 < 2
+
+
+def test_what_was_counted_fades() -> None:
+    shadows = Shadows(("lru",), 100, 10)
+    shadows.reads = 8.0
+    shadows.fade(20)
+    assert shadows.reads == 2.0
