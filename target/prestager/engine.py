@@ -53,7 +53,7 @@ class PrestagerConfig:
 
     half_life_s: float = 1800.0
     """After which what was learned weighs half."""
-    flash_floor: float = 0.01
+    flash_floor: float = 0.06
     """The least price of reading an extent ahead, in reads served from DRAM."""
     least_chance: float = 0.25
     """Of a use before it is let go again, below which nothing is read ahead."""

@@ -35,10 +35,10 @@ LEAST_READS: Final = 100.0
 """Sampled reads, fading, before any policy but the first comes into force."""
 LATE_HALF_LIFE_S: Final = 200.0
 """Of what says whether the tier is harmed."""
-HARM: Final = 0.001
+HARM: Final = 0.01
 GOOD: Final = 0.02
 """Hits per read by which the tier is behind or ahead."""
-NOISE: Final = 0.01
+NOISE: Final = 0.1
 COOL_S: Final = 120.0
 MOST_COOL_S: Final = 3600.0
 MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -196,7 +196,7 @@ class Shadows:
             self.is_harmed = False
             self.chosen = self.policies[0]
             self._lead = self._late_reads = 0.0
-        # Sampled hits come in bunches: as many as a hundredth of the shadow say nothing.
+        # Sampled hits come in bunches: as many as a tenth of the shadow say nothing.
         if self._lead < -HARM * self._late_reads - self._capacity * NOISE:
             self.is_harmed = True
             self._harmed_until_s = now_s + self._cool_s
