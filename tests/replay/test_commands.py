@@ -9,6 +9,7 @@ import pytest
 
 from prestage.cli import main
 from prestage.target.config import load_config
+from prestage.target.settings import HintSettings, SchedulerSettings, TierSettings
 
 HEAD = "time_s,request,block,op\n"
 FAST = ["--policy", "lru", "--policy", "mq", "--policy", "belady", "--policy", "clairvoyant"]
@@ -79,8 +80,32 @@ def test_the_configuration_of_a_target_for_it_is_good(
     (namespace,) = subsystem.namespaces
     assert namespace.media == "model"
     assert settings.prestager.time_scale == 20
+    assert settings.prestager.enabled
     assert settings.tier.slot == 64 << 10
     assert settings.tier.size % settings.tier.slot == 0
+    # What happens by itself after a time happens as much sooner.
+    assert settings.tier.writeback_s == pytest.approx(TierSettings().writeback_s / 20)
+    starvation_ms = SchedulerSettings().starvation_ms
+    assert settings.scheduler.starvation_ms == pytest.approx(starvation_ms / 20)
+    assert settings.hints.grace_s == pytest.approx(HintSettings().grace_s / 20)
+    assert main([*words, "--policy", "lru", "--slot", "16K"]) == 0
+    settings = load_config(path)
+    assert not settings.prestager.enabled
+    assert settings.tier.slot == 16 << 10
+
+
+def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", str(trace), "--tier", "90%", "--live", "own", "--speed", "20x", "--json"]
+    assert main([*words, "--policy", "lru", "--policy", "mq", "--slot", "16K"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    lru, mq, live = found["policies"]
+    assert [lru["policy"], mq["policy"], live["policy"]] == ["lru", "mq", "live lru"]
+    assert live["read_hit_ratio"] is not None
+    assert live["precision"] is None
+    assert set(live["behind_s"]) == {"mean", "p50", "p90", "p99", "p99.9"}
+    assert lru["behind_s"] is None
 
 
 @pytest.mark.parametrize(
@@ -90,6 +115,9 @@ def test_the_configuration_of_a_target_for_it_is_good(
         (["--flash", "0"], "--flash: found"),
         (["--policy", "fifo"], "--policy: found fifo"),
         (["--hints", "when=now"], "--hints: found"),
+        (["--slot", "24K"], "--slot: found"),
+        (["--slot", "4M"], "--slot: found"),
+        (["--slot", "much"], "--slot: "),
     ],
 )
 def test_wrong_flags_are_named(

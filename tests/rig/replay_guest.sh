@@ -3,23 +3,25 @@
 #
 #     replay_guest.sh ADDRESS PORT NQN IOLOG HOLD
 #
-# IOLOG is a trace of fio, version 3, of the device @DEVICE@. Before fio begins, and after it, a
-# line is printed; in between nothing else reads the namespace. HOLD is a port of this address: what
-# is read from it says that the counters have been taken.
+# IOLOG is a trace of fio, version 3, of the device @DEVICE@. HOLD is a port of the same address:
+# fio begins when a line came from there, and when fio is done it is told, and waited for to close.
 set -euo pipefail
 address=$1 port=$2 nqn=$3 iolog=$4 hold=$5
 
 modprobe nvme-tcp
 nvme connect -t tcp -a "$address" -s "$port" -n "$nqn" -i 4 -Q 128 >/dev/null
+device=
 for _ in $(seq 100); do
   device=$(compgen -G '/sys/block/nvme*n1' | head -n 1 || true)
   if [[ $device && $(<"$device/size") -gt 0 ]]; then break; fi
   sleep 0.1
 done
 sed "s|@DEVICE@|/dev/${device##*/}|" "$iolog" >/run/iolog
+
 exec 9<>"/dev/tcp/$address/$hold"
 read -r _ <&9
-fio --name=replay --read_iolog=/run/iolog --direct=1 --ioengine=libaio --iodepth=64 --minimal >/dev/null
+fio --name=replay --read_iolog=/run/iolog --direct=1 --ioengine=libaio --iodepth=64 >/run/fio.log ||
+  { cat /run/fio.log; exit 1; }
 echo done >&9
 read -r _ <&9 || true
 nvme disconnect -n "$nqn" >/dev/null

@@ -46,7 +46,33 @@ def target_config(
 # {workload.name}, seed {workload.seed}: {frames} frames of tier, flash {regime.flash:g} x the mean
 # read demand and the writes besides, {speed:g} times as fast as the trace.
 state_directory = {_text(backing.parent)}
+{_settings(regime, frames, speed=speed, seed=seed, prestager=prestager)}
+[[listeners]]
+port = {port}
 
+[[subsystems]]
+nqn = "{NQN}"
+extension = true
+
+[[subsystems.namespaces]]
+path = {_text(backing)}
+size = {layout.volume_bytes}
+block = {regime.block_size}
+media = "model"
+
+[subsystems.namespaces.media_options]
+seed = {seed}
+read_us = {read_us:g}
+read_p99_us = {read_p99_us:g}
+write_us = {read_us:g}
+bandwidth = {bandwidth}
+channels = {regime.channels}
+"""
+
+
+def _settings(regime: Regime, frames: int, *, speed: float, seed: int, prestager: bool) -> str:
+    """Return the tables that decide what is kept and when, all times divided by `speed`."""
+    return f"""
 [tier]
 size = {frames * regime.slot_size}
 slot = {regime.slot_size}
@@ -71,27 +97,6 @@ time_scale = {speed:g}
 holdout_percent = {100 * PrestagerConfig().holdout_share:g}
 orders = {ORDERS}
 seed = {seed}
-
-[[listeners]]
-port = {port}
-
-[[subsystems]]
-nqn = "{NQN}"
-extension = true
-
-[[subsystems.namespaces]]
-path = {_text(backing)}
-size = {layout.volume_bytes}
-block = {regime.block_size}
-media = "model"
-
-[subsystems.namespaces.media_options]
-seed = {seed}
-read_us = {read_us:g}
-read_p99_us = {read_p99_us:g}
-write_us = {read_us:g}
-bandwidth = {bandwidth}
-channels = {regime.channels}
 """
 
 
