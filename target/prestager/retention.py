@@ -105,7 +105,8 @@ class Retention:
         self._set_tables()
         policy = self.shadows.choose()
         table = in_force(self._tables[policy], self._margins[policy], self.prices.memory)
-        return table.astype(np.float32)
+        # Victims may be worth nearly nothing, and all else then more than these numbers can say.
+        return np.minimum(table, np.finfo(np.float32).max).astype(np.float32)
 
     def classes_in_force(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
         """Return the classes of groups that the table in force is about."""
