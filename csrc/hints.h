@@ -32,6 +32,9 @@ struct ps_hints_budget {
   uint64_t intents, intent_bytes; /* pending */
   uint64_t tier_bytes;            /* in the tier by hints and not read yet, or kept by them */
   uint64_t records_per_s;
+  /* It stands for hosts that must learn nothing of each other: what they say is counted and not
+   * kept, and what they are told has neither counts nor answers in it. The limits are zero. */
+  bool is_shared;
 };
 
 struct ps_hints_config {

@@ -136,6 +136,8 @@ class HintBudget:
     tier_bytes: int = 0
     """In the tier by hints and not read yet, or kept by them."""
     records_per_s: int = 0
+    is_shared: bool = False
+    """By hosts that must learn nothing of each other: nothing of them is kept or told."""
 
 
 class DataPath(Protocol):

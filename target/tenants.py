@@ -15,7 +15,8 @@ from prestage.target.settings import (
 OTHER_TENANTS = 0
 """The tenant of hosts that came after the last number was given away.
 
-They share it, so their hints are dropped: one must not see what another asked for.
+They share it, so their hints are dropped and not even answers to them are kept: one must not see
+what another asked for.
 """
 BUDGETS = ("sets", "set_ranges", "signatures", "intents", "intent_bytes", "records_per_s")
 """Fields of a budget that are configured as they are."""
@@ -48,7 +49,7 @@ class Tenants:
 
     def start(self) -> None:
         """Give their budgets to the hosts that the configuration names, and to the others."""
-        self._data_path.set_budget(OTHER_TENANTS, HintBudget())
+        self._data_path.set_budget(OTHER_TENANTS, HintBudget(is_shared=True))
         for own in self._settings.hints.tenants:
             self._data_path.set_budget(self.number(own.host), _budget(self._settings, own))
 

@@ -202,9 +202,10 @@ void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps
   assert(hints != NULL && scope != NULL && bytes != NULL);
   struct pax_intent record;
   memcpy(&record, bytes, sizeof record);
+  struct tenant *tenant = hints_tenant(hints, scope->tenant);
   uint32_t index = hints_find_intent(hints, scope->tenant, record.intent_id);
-  if (index != NONE && hints_intent(hints, index)->state == PAX_STATE_PENDING) {
-    struct tenant *tenant = hints_tenant(hints, scope->tenant);
+  bool is_pending = index != NONE && hints_intent(hints, index)->state == PAX_STATE_PENDING;
+  if (is_pending || hints_is_shared(tenant)) {
     struct intent passing = {.id = record.intent_id,
                              .session = record.session,
                              .tenant = scope->tenant,

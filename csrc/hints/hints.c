@@ -111,6 +111,8 @@ void ps_hints_set_budget(struct ps_hints *hints, uint16_t tenant,
                          const struct ps_hints_budget *budget) {
   assert(hints != NULL);
   struct tenant *who = hints_tenant(hints, tenant);
+  assert(budget == NULL || !budget->is_shared ||
+         (budget->records_per_s == 0 && budget->tier_bytes == 0));
   who->has_budget = budget != NULL;
   if (budget != NULL) who->budget = *budget;
   limit_tier(hints, tenant);

@@ -133,7 +133,7 @@ uint32_t hints_new_intent(struct ps_hints *hints, uint64_t now_ns, uint16_t tena
 void hints_bind_intent(struct ps_hints *hints, uint32_t index, uint32_t set, uint32_t volume);
 void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_t state,
                       uint8_t reason);
-/* The tenant's log and the ring hear of an end. */
+/* The tenant's log and the ring hear of an end; not of a tenant that several hosts share. */
 void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent);
 uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
                            const struct ps_hints_scope *scope, const uint8_t *record);
@@ -197,6 +197,8 @@ uint8_t hints_apply_retain(struct ps_hints *hints, uint64_t now_ns,
 struct tenant *hints_tenant(const struct ps_hints *hints, uint16_t tenant);
 const struct ps_hints_budget *hints_budget(const struct ps_hints *hints,
                                            const struct tenant *tenant);
+/* Several hosts share it, who must learn nothing of each other. */
+bool hints_is_shared(const struct tenant *tenant);
 /* Takes the price of records out of the tenant's allowance; false: it is used up. */
 bool hints_take_records(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint32_t records);

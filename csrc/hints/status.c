@@ -15,7 +15,8 @@ static void fill_budgets(const struct ps_hints *hints, uint64_t now_ns, const st
   status->intents = budget(limit->intents, tenant->intents);
   status->intent_bytes = budget(limit->intent_bytes, tenant->intent_bytes);
   status->tier_bytes = budget(limit->tier_bytes, tier_bytes);
-  status->records_per_s = budget(limit->records_per_s, hints_recent_records(tenant, now_ns));
+  uint64_t records = hints_is_shared(tenant) ? 0 : hints_recent_records(tenant, now_ns);
+  status->records_per_s = budget(limit->records_per_s, records);
 }
 
 static void fill_counts(const struct tenant *tenant, const struct ps_tier_tenant *tier,
@@ -53,7 +54,7 @@ void ps_hints_status(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
     status.capability.carriers &= ~(uint32_t)PAX_CARRIER_EXTENSION_NAMESPACE;
   }
   fill_budgets(hints, now_ns, tenant, &tier, &status);
-  fill_counts(tenant, &tier, &status);
+  if (!hints_is_shared(tenant)) fill_counts(tenant, &tier, &status);
   _Static_assert(sizeof status <= PAX_PAGE_BYTES, "a status page");
   memset(page, 0, PAX_PAGE_BYTES);
   memcpy(page, &status, sizeof status);

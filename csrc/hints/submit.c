@@ -75,6 +75,7 @@ static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailb
   memcpy(&header, bytes, size < sizeof header ? size : sizeof header);
   uint64_t number = tenant->refused++;
   hints->stats.refused++;
+  if (hints_is_shared(tenant)) return;
   tenant->refusals[number % PAX_REFUSALS] =
       (struct pax_refusal){.writer = header.writer,
                            .sequence = header.sequence,
@@ -129,7 +130,7 @@ static void keep(struct page *page, const uint8_t *bytes,
 
 static struct page *open_page(struct ps_hints *hints, const struct ps_hints_scope *scope,
                               uint32_t mailbox) {
-  if (mailbox >= PAX_MAILBOXES) return NULL;
+  if (mailbox >= PAX_MAILBOXES || hints_is_shared(hints_tenant(hints, scope->tenant))) return NULL;
   return hints_page(hints, hints_open_page(hints, scope->tenant, mailbox));
 }
 

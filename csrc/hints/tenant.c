@@ -12,6 +12,11 @@ const struct ps_hints_budget *hints_budget(const struct ps_hints *hints,
   return tenant->has_budget ? &tenant->budget : &hints->config.budget;
 }
 
+bool hints_is_shared(const struct tenant *tenant) {
+  assert(tenant != NULL);
+  return tenant->has_budget && tenant->budget.is_shared;
+}
+
 /* A bucket that holds one second: rate_ns is the time at which all that was taken is paid for. */
 bool hints_take_records(const struct ps_hints *hints, struct tenant *tenant, uint64_t now_ns,
                         uint32_t records) {
@@ -98,6 +103,7 @@ void hints_note_event(struct ps_hints *hints, const struct intent *intent) {
   assert(intent != NULL && intent->state > PAX_STATE_PENDING);
   struct tenant *tenant = hints_tenant(hints, intent->tenant);
   tenant->event_count++;
+  if (hints_is_shared(tenant)) return;
   if (tenant->log_count == EVENTS) {
     tenant->log_first = (tenant->log_first + 1) % EVENTS;
     tenant->log_count--;

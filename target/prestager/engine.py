@@ -274,20 +274,31 @@ class Prestager:
         self._flash_reads *= factor
 
     def _forget(self) -> None:
-        """Forget extents that are no more, and the oldest groups when too much is known."""
+        """Forget extents that are no more, and what is oldest when too much is known."""
         extents, groups, doomed = self._extents, self._groups, self._doomed
-        if extents.count > self._config.most_extents:
-            number = groups.live()
-            number = number[np.argsort(groups.touched_s[number], kind="stable")]
-            held = np.cumsum(groups.size[number])
-            old = number[: 1 + int(np.searchsorted(held, held[-1] // 8))]
-            doomed.append(groups.members(old, extents)[1])
-        if doomed:
+        is_crowded = extents.count > self._config.most_extents
+        if doomed or is_crowded:
             self._learn(self._bursts.take_all())
+        if is_crowded:
+            doomed.append(self._oldest())
+        if doomed:
             self._formation.forget(np.unique(np.concatenate(doomed)))
             doomed.clear()
         if groups.is_sparse():
             groups.compact(extents)
+
+    def _oldest(self) -> I64:
+        """Return rows of extents that hosts have only named; of an eighth of all if that is few."""
+        extents, groups = self._extents, self._groups
+        rows = extents.live_rows()
+        named = rows[extents.group[rows] < 0]
+        if len(rows) - len(named) <= self._config.most_extents:
+            return named
+        number = groups.live()
+        number = number[np.argsort(groups.touched_s[number], kind="stable")]
+        held = np.cumsum(groups.size[number])
+        old = number[: 1 + int(np.searchsorted(held, held[-1] // 8))]
+        return np.concatenate((named, groups.members(old, extents)[1]))
 
     def _classify(self, now_s: float) -> NDArray[np.void]:
         """Return orders that give the extents touched since the last time their classes."""

@@ -69,11 +69,12 @@ class Hints:
         now_s = float(head["time_ns"]) * 1e-9
         every = np.concatenate(keys)
         first = np.sort(np.unique(every, return_index=True)[1])
-        rows = self._extents.find_or_add(every[first])
         if head["kind"] == FactKind.SET:
+            rows = self._extents.find_or_add(every[first])
             self._formation.adopt(rows, int(head["tenant"]), now_s)
         elif head["kind"] == FactKind.INTENT:
-            owner = self._extents.group[rows]
+            rows = self._extents.find(every[first])
+            owner = self._extents.group[rows[rows >= 0]]
             until_s = now_s + float(head["value"]) * 1e-6 + AFTER_S
             self._leave(np.unique(owner[owner >= 0]), until_s)
 

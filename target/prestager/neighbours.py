@@ -111,7 +111,7 @@ class Neighbours:
         groups = np.concatenate([part[0] for part in parts])
         distances = np.concatenate([part[1] for part in parts])
         order = np.lexsort((distances, groups))
-        first = order[np.append(True, groups[order][1:] != groups[order][:-1])]
+        first = order[np.unique(groups[order], return_index=True)[1]]
         groups, distances = groups[first], distances[first]
         fresh = ~np.isin(groups, owner_of[rows])
         groups, distances = groups[fresh], distances[fresh]

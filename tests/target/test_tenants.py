@@ -58,7 +58,7 @@ def test_hosts_that_have_to_share_a_number_have_no_hints(monkeypatch: pytest.Mon
     async def main() -> None:
         monkeypatch.setattr(tenants, "MAX_TENANTS", 1)
         async with Rig() as rig:
-            assert rig.fake.budgets == {OTHER_TENANTS: HintBudget()}
+            assert rig.fake.budgets == {OTHER_TENANTS: HintBudget(is_shared=True)}
             rig.host(host=A)
             rig.host(host=B)
             assert [queue.tenant for queue in rig.fake.bound.values()] == [1, OTHER_TENANTS]
