@@ -108,8 +108,8 @@ static void check_model_apart(const struct holdings *before, const struct holdin
   uint32_t limit = model.config.frame_count / 2, had = before->model.hint_frames;
   if (after->model.hint_frames > (had > limit ? had : limit))
     model_fail("the model holds more than its limit", after->model.hint_frames, limit);
-  bool is_more = after->tenants[access->tenant].hint_frames >
-                 before->tenants[access->tenant].hint_frames;
+  bool is_more =
+      after->tenants[access->tenant].hint_frames > before->tenants[access->tenant].hint_frames;
   if (access->is_model && access->keep_until_ns <= model.now_ns && is_more)
     model_fail("the model's counts as a hint", access->tenant, had);
 }

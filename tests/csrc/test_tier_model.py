@@ -112,8 +112,13 @@ BREAKS = {
     ),
     "hints_beyond_their_limit": (
         "hydrate.c",
-        ".is_at_limit = tier_is_at_hint_limit(tier, access->tenant),",
+        ".is_at_limit = who->stats.hint_frames >= who->hint_limit,",
         ".is_at_limit = false,",
+    ),
+    "model_counts_as_hints": (
+        "tenant.c",
+        "return is_model ? &tier->model : &tier->tenants[tenant];",
+        "return &tier->tenants[tenant];",
     ),
     "keep_of_no_effect": (
         "index.c",
