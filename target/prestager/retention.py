@@ -14,10 +14,10 @@ from prestage.target.prestager.formation import Bools, Touches
 from prestage.target.prestager.groups import SHARED, Groups
 from prestage.target.prestager.hazard import F64, ReturnHazard
 from prestage.target.prestager.intake import Evictions
-from prestage.target.prestager.prices import VICTIM_SHARE, Prices, outlook
+from prestage.target.prestager.prices import VICTIM_SHARE, Prices, hold_index, outlook
 from prestage.target.prestager.score import ReturnScore
-from prestage.target.prestager.shadow import Shadows
-from prestage.target.prestager.tables import POLICIES, in_force, lru_table, mq_table
+from prestage.target.prestager.shadow import Sampled, Shadows
+from prestage.target.prestager.tables import LEARNED, POLICIES, in_force, lru_table, mq_table
 
 __all__ = ["Retention"]
 
@@ -32,7 +32,7 @@ class Retention:
 
     def __init__(
         self, extents: ExtentMap, groups: Groups, *,
-        frame_count: int, half_life_s: float, flash_floor: float,
+        frame_count: int, half_life_s: float, flash_floor: float, least_chance: float,
     ) -> None:  # fmt: skip
         self._extents = extents
         self._groups = groups
@@ -42,24 +42,25 @@ class Retention:
         self.shadows = Shadows(POLICIES, frame_count, half_life_s)
         self._class_scores = np.zeros(CLASSES)
         chances = self.score.chances(self._class_scores, STRATA)
-        self.outlook = outlook(chances, 0.0, flash_floor)
+        self._least_chance = least_chance
+        self.outlook = outlook(chances, 0.0, flash_floor, least_chance)
         self.life_s = 60.0
         """How old victims are, as of late."""
         self._margins = dict.fromkeys(POLICIES, 0.0)
         """What victims are worth by each table, as of late."""
         self._tables: dict[str, F64] = {}
-        self._set_tables()
+        self._set_tables(hold_index(chances))
 
     # ---- learning ----
 
     def see_returns(self, numbers: I64, times_s: F64) -> None:
         """Groups came back; their records are still as they were."""
+        ages_s = times_s - self._groups.touched_s[numbers]
+        self.hazard.add_returns(self._groups.value_class[numbers], age_bins(ages_s))
         self.score.see_returns(self._groups, numbers, times_s)
 
     def see_touches(self, touches: Touches) -> None:
         """Extents were touched: rate their groups anew."""
-        back = touches.is_return
-        self.hazard.add_returns(touches.before_class[back], age_bins(touches.before_age_s[back]))
         groups, number = self._groups, touches.groups
         scores = self.score.scores(groups, number)
         groups.score[number] = scores
@@ -73,8 +74,9 @@ class Retention:
         owner = np.maximum(self._extents.group[touches.rows], 0)
         keys = self._extents.key[touches.rows]
         learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
-        classes = {"lru": learned, "mq": queue, "hazard": learned}
-        self.shadows.see(keys, classes, touches.times_s, is_read, self._tables)
+        classes = {"lru": learned, "mq": queue, LEARNED: learned}
+        seen = Sampled(keys, touches.times_s, is_read, touches.is_hit)
+        self.shadows.see(seen, classes, self._tables)
 
     def see_victims(self, gone: Evictions) -> None:
         """Extents were evicted: what they were worth is what a frame costs."""
@@ -101,22 +103,28 @@ class Retention:
     def refresh(self, now_s: float) -> NDArray[np.float32]:
         """Look at all groups, and return the value table that is to be in force."""
         chances = self._chances(now_s)
-        self.outlook = outlook(chances, self.prices.memory, self.prices.flash)
-        self._set_tables()
-        policy = self.shadows.choose()
-        table = in_force(self._tables[policy], self._margins[policy], self.prices.memory)
+        self.outlook = outlook(
+            chances, self.prices.memory, self.prices.flash, self._least_chance
+        )
+        self._set_tables(hold_index(chances))
+        policy = self.shadows.choose(now_s)
+        table, margin = self._tables[policy], self._margins[policy]
+        if policy == LEARNED:
+            table, margin = self.outlook.keep, self.prices.memory
+        values = in_force(table, margin, self.prices.memory)
         # Victims may be worth nearly nothing, and all else then more than these numbers can say.
-        return np.minimum(table, np.finfo(np.float32).max).astype(np.float32)
+        return np.minimum(values, np.finfo(np.float32).max).astype(np.float32)
 
     def classes_in_force(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
         """Return the classes of groups that the table in force is about."""
         if self.shadows.chosen == "mq":
             return queue_classes(self._groups.touches[numbers])
-        return self._groups.value_class[numbers]
+        return np.asarray(self._groups.value_class[numbers], np.uint8)
 
-    def _set_tables(self) -> None:
+    def _set_tables(self, held: F64) -> None:
+        # A shadow fetches nothing: what is let go there to be fetched later would be lost.
         mq = mq_table(MQ_LIVES * self.life_s)
-        self._tables = {"lru": lru_table(), "mq": mq, "hazard": self.outlook.keep}
+        self._tables = {"lru": lru_table(), "mq": mq, LEARNED: held}
 
     def _chances(self, now_s: float) -> F64:
         """Return the chances of a return by class and age, after a look at all that wait."""
@@ -128,13 +136,11 @@ class Retention:
         recent = own[now_s - groups.touched_s[own] < RECENT_S]
         self.score.update_cuts(groups.score[recent], groups.gap_s[recent])
         classes = groups.value_class[number].astype(np.int64)
-        size = groups.size[number].astype(np.float64)
         where = classes * AGE_BINS + age_bins(now_s - groups.touched_s[number])
-        waiting: F64 = np.bincount(where, size, minlength=CLASSES * AGE_BINS).astype(np.float64)
+        waiting: F64 = np.bincount(where, minlength=CLASSES * AGE_BINS).astype(np.float64)
         count = np.bincount(classes, minlength=CLASSES)
         total = np.bincount(classes, groups.score[number], minlength=CLASSES)
         seen = count > 0
         self._class_scores[seen] = total[seen] / count[seen]
         expected = self.score.chances(self._class_scores, STRATA)
-        mean = float(size.mean()) if len(size) else 1.0
-        return self.hazard.chances(waiting.reshape(CLASSES, AGE_BINS), expected, mean)
+        return self.hazard.chances(waiting.reshape(CLASSES, AGE_BINS), expected)

@@ -118,7 +118,7 @@ BREAKS = {
     "model_counts_as_hints": (
         "tenant.c",
         "return is_model ? &tier->model : &tier->tenants[tenant];",
-        "return &tier->tenants[tenant];",
+        "return is_model ? &tier->tenants[tenant] : &tier->tenants[tenant];",
     ),
     "keep_of_no_effect": (
         "index.c",
