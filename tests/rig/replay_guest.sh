@@ -10,12 +10,13 @@ address=$1 port=$2 nqn=$3 iolog=$4 hold=$5
 
 modprobe nvme-tcp
 nvme connect -t tcp -a "$address" -s "$port" -n "$nqn" -i 4 -Q 128 >/dev/null
-device=
+device= # not the hidden disk of a single path (nvme0c0n1)
 for _ in $(seq 100); do
-  device=$(compgen -G '/sys/block/nvme*n1' | head -n 1 || true)
+  device=$(compgen -G '/sys/block/nvme[0-9]n1' | head -n 1 || true)
   if [[ $device && $(<"$device/size") -gt 0 ]]; then break; fi
   sleep 0.1
 done
+[[ -b /dev/${device##*/} ]]
 sed "s|@DEVICE@|/dev/${device##*/}|" "$iolog" >/run/iolog
 
 exec 9<>"/dev/tcp/$address/$hold"

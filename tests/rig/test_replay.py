@@ -27,7 +27,7 @@ def wire(seed: int) -> Wire:
     """A slowed extract of the agent trace, behind a host cache: 40 s of reads."""
     workload = load_trace(DATA / "agent_demo.jsonl.gz", seed=seed, mix=MIX)
     seen = behind_host_cache(workload, 0.05)
-    return Wire(seen, Regime(tier=0.1, flash=4, filter=0.05, slot_size=16 << 10), SPEED, seed)
+    return Wire(seen, Regime(tier=0.25, flash=4, filter=0.05, slot_size=16 << 10), SPEED, seed)
 
 
 def test_the_trace_of_fio_has_every_access_at_its_time_and_place() -> None:
