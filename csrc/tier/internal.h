@@ -394,10 +394,6 @@ void tier_discharge(struct ps_tier *tier, uint16_t tenant);
 /* How many frames are a tenant's share when this one is among those that hold any. */
 uint32_t tier_share(const struct ps_tier *tier, uint16_t tenant);
 bool tier_is_at_hint_limit(const struct ps_tier *tier, uint16_t tenant);
-/* Who answers for what a hydrate brings in: the tenant whose hint it is, or the model. */
-struct tenant *tier_who_hydrates(struct ps_tier *tier, uint16_t tenant, bool is_model);
-/* The extent counts for the tenant as what its hints brought in. */
-bool tier_is_hinted_for(const struct extent *extent, uint16_t tenant);
 void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged);
 /* `units` that a hydrate had brought in go without having been read. */
 void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units);

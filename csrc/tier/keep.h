@@ -42,4 +42,10 @@ bool tier_is_over(const struct ps_tier *tier, uint32_t frame);
 /* A frame of an owner whose keeps are to end, or NONE. */
 uint32_t tier_next_over(const struct ps_tier *tier);
 
+/* ---- tenant.c ---- */
+/* Who answers for what a hydrate brings in: the tenant whose hint it is, or the model. */
+struct tenant *tier_who_hydrates(struct ps_tier *tier, uint16_t tenant, bool is_model);
+/* The extent counts for the tenant as what its hints brought in. */
+bool tier_is_hinted_for(const struct extent *extent, uint16_t tenant);
+
 #endif

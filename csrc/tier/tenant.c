@@ -6,7 +6,7 @@
  * a tenant as any extent, but is none of its hints: the model answers for it, as if it were a
  * tenant beside the others.
  */
-#include "internal.h"
+#include "keep.h"
 
 static struct ps_tier_tenant *stats_of(struct ps_tier *tier, uint16_t tenant) {
   assert(tenant < tier->config.tenant_count);

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "AGE_BINS", "CLASSES", "EDGES_S", "MIDDLES_S", "OF_TIER", "OWN_CLASSES", "TIER_MIDDLES_S",
-    "WIDTHS_S", "age_bins",
+    "AGE_BINS", "CLASSES", "EDGES_S", "MIDDLES_S", "OF_TIER", "OWN_CLASSES", "TIER_BINS",
+    "TIER_MIDDLES_S", "WIDTHS_S", "age_bins",
 ]  # fmt: skip
 
 CLASSES: Final = 64
