@@ -29,5 +29,5 @@ def test_what_is_out_of_range_is_in_the_first_or_the_last_bin() -> None:
 
 def test_the_tier_counts_in_half_octaves_of_a_millisecond() -> None:
     assert np.allclose(TIER_MIDDLES_S[:4] * 1e3, [1.25, 1.75, 2.5, 3.5])
-    assert (OF_TIER == age_bins(TIER_MIDDLES_S)).all()
+    assert (age_bins(TIER_MIDDLES_S) == OF_TIER).all()
     assert (np.diff(OF_TIER) >= 0).all()
