@@ -288,7 +288,7 @@ class Prestager:
             groups.compact(extents)
 
     def _oldest(self) -> I64:
-        """Return rows of extents that hosts have only named; of an eighth of all if that is few."""
+        """Return rows of extents that hosts have only named, and of the oldest groups beyond these."""
         extents, groups = self._extents, self._groups
         rows = extents.live_rows()
         named = rows[extents.group[rows] < 0]
@@ -297,7 +297,8 @@ class Prestager:
         number = groups.live()
         number = number[np.argsort(groups.touched_s[number], kind="stable")]
         held = np.cumsum(groups.size[number])
-        old = number[: 1 + int(np.searchsorted(held, held[-1] // 8))]
+        surplus = len(rows) - len(named) - self._config.most_extents * 7 // 8
+        old = number[: 1 + int(np.searchsorted(held, surplus))]
         return np.concatenate((named, groups.members(old, extents)[1]))
 
     def _classify(self, now_s: float) -> NDArray[np.void]:

@@ -63,10 +63,7 @@ def test_a_tier_that_falls_behind_what_it_would_be_is_left_alone_for_a_time() ->
         shadows.see(sampled(keys, 10.0 * step, is_hit=False), named, tables)
     assert shadows.choose(400.0) == "lru" and shadows.is_harmed
     assert shadows.choose(500.0) == "lru"
-    assert shadows.choose(600.0) == "learned" and not shadows.is_harmed
-    for step in range(40):
-        shadows.see(sampled(keys, 600.0 + 10 * step), named, tables)
-    assert shadows.choose(1000.0) == "learned" and not shadows.is_harmed
+    assert shadows.choose(600.0) == "lru", "for its shadow is no better"
 
 
 def test_a_large_tier_is_sampled_and_its_shadow_is_as_much_smaller() -> None:
