@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from prestage.target.datapath import DataPath, HintBudget
 from prestage.target.settings import (
@@ -33,7 +34,8 @@ def _budget(settings: TargetSettings, own: HintSettings | TenantSettings) -> Hin
         return getattr(settings.hints, name) if value is None else value
 
     share = settings.tier.size * given("tier_percent") // 100
-    return HintBudget(tier_bytes=share, **{name: given(name) for name in BUDGETS})
+    own_limits: dict[str, Any] = {name: given(name) for name in BUDGETS}
+    return HintBudget(tier_bytes=share, **own_limits)
 
 
 class Tenants:

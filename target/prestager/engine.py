@@ -288,7 +288,7 @@ class Prestager:
             groups.compact(extents)
 
     def _oldest(self) -> I64:
-        """Return rows of extents that hosts have only named, and of the oldest groups beyond these."""
+        """Return rows of extents that hosts have only named, and then of the oldest groups."""
         extents, groups = self._extents, self._groups
         rows = extents.live_rows()
         named = rows[extents.group[rows] < 0]

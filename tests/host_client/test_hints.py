@@ -323,7 +323,8 @@ def test_a_refused_batch_names_its_fault(run: Run, monkeypatch: pytest.MonkeyPat
 
 def test_a_deadline_beyond_the_latest_is_said_as_the_latest(run: Run) -> None:
     async def body(hints: Hints, pax: FakePax) -> None:
-        for number, deadline in enumerate((timedelta(hours=2), 4294.967296, 1e300)):
+        latest: tuple[float | timedelta, ...] = (timedelta(hours=2), 4294.967296, 1e300)
+        for number, deadline in enumerate(latest):
             await hints.intend([(0, 1)], deadline=deadline, intent_id=number + 1)
         sent = [one.deadline_us for one in pax.records if isinstance(one, Intent)]
         assert sent == [0xFFFFFFFF] * 3
