@@ -28,7 +28,7 @@ def test_it_is_what_a_dictionary_is_through_growth_removal_and_reuse() -> None:
     print("seed", seed)
     rng = random.Random(seed)
     extents = ExtentMap(64)
-    model: dict[tuple[int, int], int] = {}
+    model: dict[int, int] = {}
     for _ in range(300):
         some = [rng.randrange(5000) for _ in range(rng.randrange(1, 60))]
         rows = extents.find_or_add(keys_of(*some)).tolist()
