@@ -11,6 +11,7 @@ import argparse
 import shlex
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ SLOT: Final = 16 << 10
 HINT_PERCENT: Final = 50
 PICTURE: Final = "prestage-demo.svg"
 INTERRUPTED: Final = 130
+COLUMNS: Final = 96
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def run(args: argparse.Namespace, command: str) -> None:
         "prestage+hints": f"and hints {lead_s:g} s ahead",
     }
     if not args.json:
-        out(f"{about}\n")
+        out(textwrap.fill(about, COLUMNS) + "\n")
     shown = []
     for number, (policy, name) in enumerate(runs.items(), 1):
         with Line(sys.stderr, f"{number} of {len(runs)}: {name}") as line:
