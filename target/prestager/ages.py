@@ -37,12 +37,12 @@ MIDDLES_S: Final[NDArray[np.float64]] = (EDGES_S[1:] + EDGES_S[:-1]) / 2
 def age_bins(ages_s: NDArray[Any]) -> NDArray[np.int64]:
     """Return the bins of ages in seconds; what is negative counts as 0, the last bin is open."""
     step = np.floor(_PER_LOG * np.log(np.maximum(ages_s, FIRST_S / 2) / FIRST_S) + 1e-9)
-    return np.clip(step.astype(np.int64) + 1, 0, AGE_BINS - 1)
+    return np.asarray(np.clip(step.astype(np.int64) + 1, 0, AGE_BINS - 1), np.int64)
 
 
 _tier = np.arange(TIER_BINS)
-TIER_MIDDLES_S: Final[NDArray[np.float64]] = (
-    2.0 ** (_tier // 2) * np.where(_tier % 2, 1.75, 1.25) * 1e-3
+TIER_MIDDLES_S: Final[NDArray[np.float64]] = np.asarray(
+    2.0 ** (_tier // 2) * np.where(_tier % 2, 1.75, 1.25) * 1e-3, np.float64
 )
 """The middles of the tier's bins: half octaves from a millisecond on."""
 OF_TIER: Final[NDArray[np.int64]] = age_bins(TIER_MIDDLES_S)

@@ -280,7 +280,8 @@ class Prestager:
             number = groups.live()
             number = number[np.argsort(groups.touched_s[number], kind="stable")]
             held = np.cumsum(groups.size[number])
-            old = number[: 1 + int(np.searchsorted(held, held[-1] // 8))]
+            surplus = extents.count - self._config.most_extents * 7 // 8
+            old = number[: 1 + int(np.searchsorted(held, surplus))]
             doomed.append(groups.members(old, extents)[1])
         if doomed:
             self._learn(self._bursts.take_all())

@@ -293,7 +293,8 @@ class Formation:
         extents.turn[rows.rows] = groups.touches[number] & 255
         flows.group[pieces.flows] = pieces.target
         flows.position[pieces.flows[rows.piece]] = position + 1
-        freed = old[groups.size[old] == 0]
+        made_or_lost = np.union1d(old, pieces.target[pieces.target >= 0])
+        freed = made_or_lost[groups.size[made_or_lost] == 0]
         if len(freed):
             groups.forget(freed)
             is_gone = groups.kind == FREE

@@ -32,7 +32,7 @@ def draw(seed: int, serials: I64) -> F64:
     SplitMix64's mixing: G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number
     generators", OOPSLA 2014.
     """
-    start = (seed & 0xFFFFFFFF) * 0x632BE59BD9B4E019 & 0xFFFFFFFFFFFFFFFF
+    start = (seed * 0x632BE59BD9B4E019) % (1 << 64)
     mixed = serials.astype(np.uint64) + np.uint64(start)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

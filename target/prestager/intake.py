@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.target.prestager.ages import CLASSES
 from prestage.target.prestager.extents import EXTENT_BITS, I64, WAITING, ExtentMap, extent_keys
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Bools
@@ -78,7 +79,7 @@ class Intake:
             rows, kind, which = rows[is_known], kind[is_known], which[is_known]
             is_access = kind <= FactKind.WRITE
         time_s = facts["time_ns"][which] * 1e-9
-        end = facts["aux"][which].astype(np.uint8)
+        end = np.minimum(facts["aux"][which], CLASSES - 1).astype(np.uint8)
         self._note_residence(rows, kind, end)
         accesses = self._accesses(facts, which[is_access], rows[is_access])
         gone, done = kind == FactKind.EVICTED, kind == FactKind.FETCHED

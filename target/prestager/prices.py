@@ -93,9 +93,7 @@ def hold_index(chances: F64) -> F64:
     return _highest(advantage(chances, PRICES, np.inf, 1.0).gain > 0)
 
 
-def outlook(
-    chances: F64, memory_price: float, flash_price: float, least_chance: float
-) -> Outlook:
+def outlook(chances: F64, memory_price: float, flash_price: float, least_chance: float) -> Outlook:
     """Return what classes with these chances are worth; `least_chance` as in `advantage`."""
     found = advantage(chances, PRICES, flash_price, least_chance)
     keep, fetch = _highest(found.gain > 0), _highest(found.is_worth_fetching)

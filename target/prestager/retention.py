@@ -103,9 +103,7 @@ class Retention:
     def refresh(self, now_s: float) -> NDArray[np.float32]:
         """Look at all groups, and return the value table that is to be in force."""
         chances = self._chances(now_s)
-        self.outlook = outlook(
-            chances, self.prices.memory, self.prices.flash, self._least_chance
-        )
+        self.outlook = outlook(chances, self.prices.memory, self.prices.flash, self._least_chance)
         self._set_tables(hold_index(chances))
         policy = self.shadows.choose(now_s)
         table, margin = self._tables[policy], self._margins[policy]

@@ -136,7 +136,7 @@ class ReturnScore:
         size = len(self.weights)
         excess, weight = (
             np.bincount(buckets.ravel(), np.tile(part, FEATURES), minlength=size)
-            for part in (came - waited, waited)
+            for part in (came - waited, np.maximum(came, waited))
         )
         self.expected += weight
         self.weights += RATE * excess / (DOUBT + self.expected)

@@ -35,10 +35,10 @@ LEAST_READS: Final = 100.0
 """Sampled reads, fading, before any policy but the first comes into force."""
 LATE_HALF_LIFE_S: Final = 200.0
 """Of what says whether the tier is harmed."""
-HARM: Final = 0.01
+HARM: Final = 0.004
 GOOD: Final = 0.02
 """Hits per read by which the tier is behind or ahead."""
-NOISE: Final = 0.1
+NOISE: Final = 0.03
 COOL_S: Final = 120.0
 MOST_COOL_S: Final = 3600.0
 MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -100,7 +100,8 @@ class Shadows:
 
     The first is kept unless another hits more, and it brings in ahead. The second is what the tier
     does without a model: when the tier itself, with all that is brought in ahead, falls behind its
-    shadow, that one is in force and `is_harmed` for a time, each time for longer.
+    shadow, that one is in force and `is_harmed` for a time, each time for longer, and until the shadow
+    of the first hits more again.
     """
 
     def __init__(self, policies: Sequence[str], frame_count: int, half_life_s: float) -> None:
@@ -193,10 +194,13 @@ class Shadows:
         if now_s < self._harmed_until_s:
             return
         if self.is_harmed:
+            ratios = self.ratios()
+            if ratios[self.policies[0]] < ratios[self.policies[1]] + MARGIN:
+                return
             self.is_harmed = False
             self.chosen = self.policies[0]
             self._lead = self._late_reads = 0.0
-        # Sampled hits come in bunches: as many as a tenth of the shadow say nothing.
+        # Sampled hits come in bunches: a few in a hundred of the shadow say nothing.
         if self._lead < -HARM * self._late_reads - self._capacity * NOISE:
             self.is_harmed = True
             self._harmed_until_s = now_s + self._cool_s

@@ -2,17 +2,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from prestage.target.prestager.ages import AGE_BINS, EDGES_S, age_bins
-
-
-def test_bins_are_those_of_the_tier() -> None:
-    ages_ms = [-5, 0, 0.9, 1, 1.49, 1.5, 1.99, 2, 2.99, 3, 1024, 1535.9, 1536, 1e12]
-    bins = age_bins(np.array(ages_ms) * 1e-3)
-    assert bins.tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 20, 20, 21, 63]
+from prestage.target.prestager.ages import (
+    AGE_BINS,
+    EDGES_S,
+    FIRST_S,
+    LAST_S,
+    MIDDLES_S,
+    OF_TIER,
+    TIER_MIDDLES_S,
+    age_bins,
+)
 
 
 def test_edges_are_where_bins_begin() -> None:
     assert EDGES_S[0] == 0 and len(EDGES_S) == AGE_BINS + 1
     assert (np.diff(EDGES_S) > 0).all()
-    assert age_bins(EDGES_S[1:-1] * (1 + 1e-9)).tolist() == list(range(1, AGE_BINS))
-    assert age_bins(EDGES_S[1:] * (1 - 1e-9)).tolist() == list(range(AGE_BINS))
+    assert EDGES_S[1] == FIRST_S and abs(EDGES_S[-2] - LAST_S) < 1e-6
+    assert age_bins(EDGES_S[1:-1] * (1 + 1e-6)).tolist() == list(range(1, AGE_BINS))
+    assert age_bins(EDGES_S[1:] * (1 - 1e-6)).tolist() == list(range(AGE_BINS))
+
+
+def test_what_is_out_of_range_is_in_the_first_or_the_last_bin() -> None:
+    assert age_bins(np.array([-5.0, 0.0, 1e9])).tolist() == [0, 0, AGE_BINS - 1]
+    assert age_bins(MIDDLES_S).tolist() == list(range(AGE_BINS))
+
+
+def test_the_tier_counts_in_half_octaves_of_a_millisecond() -> None:
+    assert np.allclose(TIER_MIDDLES_S[:4] * 1e3, [1.25, 1.75, 2.5, 3.5])
+    assert (age_bins(TIER_MIDDLES_S) == OF_TIER).all()
+    assert (np.diff(OF_TIER) >= 0).all()

@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from prestage.target.prestager.ages import AGE_BINS, age_bins
-from prestage.target.prestager.flows import DEFAULT_GAP_S, MOST_GAP_S, Flows, burst_gap
+from prestage.target.prestager.flows import (
+    DEFAULT_GAP_S,
+    GAP_BINS,
+    MOST_GAP_S,
+    Flows,
+    burst_gap,
+    gap_bins,
+)
 
 
 def histogram(gaps_s: list[float]) -> np.ndarray:
-    return np.bincount(age_bins(np.array(gaps_s)), minlength=AGE_BINS).astype(float)
+    return np.bincount(gap_bins(np.array(gaps_s)), minlength=GAP_BINS).astype(float)
 
 
 def test_the_gap_of_bursts_lies_in_the_valley() -> None:
@@ -30,7 +36,7 @@ def test_a_flow_learns_its_own_gap() -> None:
     flows = Flows()
     slow, fast = flows.find(np.array([1, 2], np.uint64)).tolist()
     for _ in range(3):
-        gaps_s = np.tile([0.1] * 9 + [40.0], 60)
+        gaps_s = np.tile([0.1] * 9 + [40.0], 120)
         flows.learn_gaps(np.full(len(gaps_s), slow), gaps_s)
     assert flows.gap_s[slow] > 0.15
     assert flows.gap_s[fast] == DEFAULT_GAP_S

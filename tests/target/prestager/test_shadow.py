@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES
-from prestage.target.prestager.shadow import ShadowCache, Shadows
+from prestage.target.prestager.shadow import Sampled, ShadowCache, Shadows
 from prestage.target.prestager.tables import lru_table
 
 SEED = 3
@@ -31,6 +31,12 @@ def test_a_shadow_by_the_table_of_lru_is_lru() -> None:
     assert access(cache, [2, 3], 402.0) <= 1
 
 
+def sampled(keys: np.ndarray, time_s: float, *, is_hit: bool = True) -> Sampled:
+    count = len(keys)
+    always = np.ones(count, bool)
+    return Sampled(keys.astype(np.uint64), np.full(count, time_s), always, always & is_hit)
+
+
 def test_the_policy_that_hits_more_comes_into_force() -> None:
     rng = np.random.default_rng(SEED)
     by_class = np.tile(np.arange(CLASSES, dtype=float)[:, None], (1, AGE_BINS))
@@ -40,27 +46,38 @@ def test_the_policy_that_hits_more_comes_into_force() -> None:
     for step in range(400):
         # A hundred extents are read now and then, among many that are read once.
         keys = np.append(rng.integers(0, 100, 5), 1000 + 20 * step + np.arange(20))
-        keys = keys.astype(np.uint64)
         classes = np.where(keys < 100, 30, 9).astype(np.uint8)
         named = {"lru": classes, "classes": classes}
-        shadows.see(keys, named, np.full(25, step + 1.0), np.ones(25, bool), tables)
+        shadows.see(sampled(keys, step + 1.0), named, tables)
     ratios = shadows.ratios()
     assert ratios["classes"] > ratios["lru"] + 0.05, f"seed {SEED}"
-    assert shadows.choose() == "classes"
+    assert shadows.choose(500.0) == "classes"
+
+
+def test_a_tier_that_falls_behind_what_it_would_be_is_left_alone_for_a_time() -> None:
+    tables = {"learned": lru_table(), "lru": lru_table()}
+    shadows = Shadows(("learned", "lru"), 100, 1e9)
+    keys = np.arange(50)
+    named = {policy: np.full(50, 9, np.uint8) for policy in tables}
+    for step in range(40):
+        shadows.see(sampled(keys, 10.0 * step, is_hit=False), named, tables)
+    assert shadows.choose(400.0) == "lru" and shadows.is_harmed
+    assert shadows.choose(500.0) == "lru"
+    assert shadows.choose(600.0) == "lru", "for its shadow is no better"
 
 
 def test_a_large_tier_is_sampled_and_its_shadow_is_as_much_smaller() -> None:
-    shadows = Shadows(("lru",), 1 << 20, 1e9)
+    shadows = Shadows(("learned", "lru"), 1 << 20, 1e9)
     assert shadows.share == 1024 / (1 << 20)
-    keys = np.arange(1 << 20, dtype=np.uint64)
-    classes = {"lru": np.full(len(keys), 8, np.uint8)}
-    is_read = np.ones(len(keys), bool)
-    shadows.see(keys, classes, np.full(len(keys), 9.0), is_read, {"lru": lru_table()})
+    keys = np.arange(1 << 20)
+    tables = {"learned": lru_table(), "lru": lru_table()}
+    named = {policy: np.full(len(keys), 8, np.uint8) for policy in tables}
+    shadows.see(sampled(keys, 9.0), named, tables)
     assert 0.5 < shadows.reads / 1024 < 2
 
 
 def test_what_was_counted_fades() -> None:
-    shadows = Shadows(("lru",), 100, 10)
+    shadows = Shadows(("learned", "lru"), 100, 10)
     shadows.reads = 8.0
     shadows.fade(20)
     assert shadows.reads == 2.0

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from prestage.target.errors import Invalid
+from prestage.target.prestager.engine import Decision, Prestager, PrestagerConfig
+from prestage.target.prestager.shared import Gauges, OrderEnd, OrderKind
+from prestage.target.ring import FACT, FactFlag, FactKind
+
+SLOT = 65536
+CHAIN = 20
+FRAMES = 600
+
+
+class Tier:
+    """A tier of few frames that evicts what was used longest ago and does as it is told."""
+
+    def __init__(self, prestager: Prestager) -> None:
+        self.prestager = prestager
+        self.used: dict[int, float] = {}
+        self.ahead: set[int] = set()
+        self.facts: list[tuple[float, int, int, int, int]] = []
+        self.fetched = self.used_ahead = self.reads = self.hits = 0
+        self.table: np.ndarray | None = None
+        self.classified = 0
+
+    def put(self, extent: int, now_s: float) -> None:
+        if extent not in self.used and len(self.used) >= FRAMES:
+            oldest = min(self.used, key=self.used.__getitem__)
+            flag = FactFlag.UNREAD if oldest in self.ahead else 0
+            self.facts.append((now_s, FactKind.EVICTED, oldest, flag, 0))
+            self.ahead.discard(oldest)
+            del self.used[oldest]
+        self.used[extent] = now_s
+
+    def burst(self, now_s: float, extents: range, *, is_write: bool) -> None:
+        for extent in extents:
+            is_hit = extent in self.used
+            if not is_write:
+                self.reads += 1
+                self.hits += is_hit
+                self.used_ahead += extent in self.ahead
+            self.ahead.discard(extent)
+            self.put(extent, now_s)
+            kind = FactKind.WRITE if is_write else FactKind.READ
+            flag = FactFlag.HIT if is_hit and not is_write else 0
+            self.facts.append((now_s, kind, extent, flag, 0))
+
+    def tell(self) -> None:
+        made = np.zeros(len(self.facts), FACT)
+        for index, (now_s, kind, extent, flag, aux) in enumerate(self.facts):
+            made[index]["time_ns"] = round(now_s * 1e9)
+            made[index]["kind"], made[index]["offset"] = kind, extent * SLOT
+            made[index]["length"], made[index]["flags"] = SLOT, flag
+            made[index]["aux"], made[index]["queue"] = aux, extent // 1000
+        self.facts.clear()
+        self.prestager.observe(made)
+
+    def decide(self, now_s: float) -> Decision:
+        self.tell()
+        gauges = Gauges(4000.0 * SLOT, 0, 0, FRAMES, 0, SLOT)
+        decision = self.prestager.decide(round(now_s * 1e9), gauges)
+        self.table = decision.values if decision.values is not None else self.table
+        orders = decision.orders
+        self.classified += int((orders["kind"] == OrderKind.CLASSIFY).sum())
+        for order in orders[orders["kind"] == OrderKind.FETCH]:
+            extent = int(order["offset"]) // SLOT
+            if extent not in self.used:
+                self.fetched += 1
+                self.put(extent, now_s)
+                self.ahead.add(extent)
+                self.facts.append((now_s, FactKind.FETCHED, extent, 0, OrderEnd.LANDED))
+        return decision
+
+
+def run(prestager: Prestager, seed: int, *, until_s: float = 1500.0) -> Tier:
+    """Sessions that return every 40 seconds, more of them than the tier holds."""
+    tier, rng = Tier(prestager), random.Random(seed)
+    due = [(rng.uniform(1, 41), number) for number in range(60)]
+    new = set(range(60))
+    now_s = 1.0
+    while now_s < until_s:
+        for index, (when, number) in enumerate(due):
+            if when <= now_s:
+                chain = range(1000 * number, 1000 * number + CHAIN)
+                tier.burst(now_s + number * 1e-6, chain, is_write=number in new)
+                new.discard(number)
+                due[index] = (now_s + rng.gauss(40.0, 1.0), number)
+        tier.decide(now_s)
+        now_s += 0.25
+    return tier
+
+
+def made(seed: int = 1) -> Prestager:
+    return Prestager(PrestagerConfig(), frame_count=FRAMES, slot_size=SLOT, seed=seed)
+
+
+def test_sessions_that_return_in_time_are_brought_in_before_they_do() -> None:
+    seed = random.randrange(1 << 16)
+    print("seed", seed)
+    tier = run(made(), seed)
+    assert tier.fetched > 1000
+    assert tier.used_ahead > 0.5 * tier.fetched
+    assert tier.hits > 0.2 * tier.reads, "without fetches it would be none"
+    report = tier.prestager.report()
+    assert report.groups == 60 and report.extents == 60 * CHAIN
+    assert report.sources[0].in_time > 0 and report.sources[0].calibration_error < 0.3
+    assert report.benefit.acted > 0 and report.memory_bytes > 0
+
+
+def test_the_same_facts_and_calls_give_the_same_orders() -> None:
+    tiers = [run(made(3), 9, until_s=300.0) for _ in range(2)]
+    assert tiers[0].fetched == tiers[1].fetched and tiers[0].used == tiers[1].used
+    assert tiers[0].table is not None and tiers[1].table is not None
+    assert (tiers[0].table == tiers[1].table).all()
+
+
+def test_touched_extents_are_classified_and_tables_have_no_nan() -> None:
+    tier = run(made(), 2, until_s=100.0)
+    assert tier.classified >= 60 * CHAIN
+    assert tier.table is not None and tier.table.shape == (64, 64)
+    assert np.isfinite(tier.table).all()
+
+
+def test_what_was_learned_goes_on_in_another_prestager() -> None:
+    tier = run(made(), 4, until_s=400.0)
+    state = tier.prestager.save()
+    other = made()
+    other.load(state)
+    assert other.report().groups == tier.prestager.report().groups
+    again = other.save()
+    assert all((again[name] == state[name]).all() for name in state if "extents" not in name)
+    run(other, 5, until_s=50.0)
+
+
+def test_a_state_that_cannot_be_is_refused() -> None:
+    state = run(made(), 4, until_s=100.0).prestager.save()
+    for name, wrong in (
+        ("groups.size", state["groups.size"] + 1),
+        ("extents.group", state["extents.group"] + 1000),
+        ("score.weights", state["score.weights"][:-1]),
+        ("hazard.returned", state["hazard.returned"] * np.nan),
+    ):
+        with pytest.raises(Invalid, match=name):
+            made().load({**state, name: wrong})
+    with pytest.raises(Invalid, match=r"ledger\.beta"):
+        made().load({name: value for name, value in state.items() if name != "ledger.beta"})
+
+
+def test_too_much_is_not_remembered() -> None:
+    config = PrestagerConfig(most_extents=500)
+    prestager = Prestager(config, frame_count=FRAMES, slot_size=SLOT, seed=1)
+    tier = run(prestager, 6, until_s=100.0)
+    tier.decide(200.0)
+    assert prestager.report().extents <= 600
+
+
+def test_facts_of_any_kind_and_content_do_no_harm() -> None:
+    seed = random.randrange(1 << 16)
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    prestager = made()
+    for step in range(60):
+        facts = np.frombuffer(rng.bytes(64 * 200), FACT).copy()
+        facts["kind"] = rng.integers(0, 20, 200)
+        facts["volume"] = rng.integers(0, 4, 200)
+        facts["offset"] %= 1 << 34
+        facts["length"] %= 1 << 24
+        facts["time_ns"] = step * 10**9
+        prestager.observe(facts)
+        decision = prestager.decide(step * 10**9, Gauges(1e9, 0, 0, FRAMES, 0, SLOT))
+        assert (decision.orders["length"] > 0).all()
+    prestager.save()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+
+from prestage.target.prestager.ledger import Gate, Ledger, Source
+
+SEED = 5
+
+
+def add(ledger: Ledger, chances: list[float], *, size: int = 1, acted: bool = True) -> np.ndarray:
+    count = len(chances)
+    slots, _, _ = ledger.add(
+        Source.RETURN,
+        np.arange(count),
+        np.full(count, size),
+        np.array(chances),
+        np.full(count, 10.0),
+        np.full(count, acted),
+        np.ones(count, bool),
+    )
+    return slots
+
+
+def made(capacity: int = 4096) -> Ledger:
+    return Ledger(capacity, 1e9, (0.5, 0.3))
+
+
+def test_a_prediction_ends_in_time_late_or_expired_by_extents() -> None:
+    ledger = made()
+    slots = add(ledger, [0.5, 0.5], size=4)
+    ledger.see_hits(np.repeat(slots[:1], 4), np.array([True, True, True, False]))
+    ended = ledger.end(slots[:1], is_used=True)
+    assert ended.hits.tolist() == [3] and ended.is_used.all() and ended.is_acted.all()
+    assert ledger.due(9.0).tolist() == [] and ledger.due(10.0).tolist() == slots[1:].tolist()
+    ledger.end(slots[1:], is_used=False)
+    report = ledger.report()[Source.RETURN]
+    assert (report.predictions, report.predicted, report.issued) == (2, 8, 8)
+    assert (report.in_time, report.late, report.expired) == (3, 1, 4)
+    assert report.precision == 3 / 8
+
+
+def test_what_is_not_acted_on_counts_for_calibration_and_not_for_what_was_issued() -> None:
+    ledger = made()
+    slots = add(ledger, [0.9] * 50, acted=False)
+    ledger.see_hits(slots, np.zeros(50, bool))
+    ledger.end(slots, is_used=True)
+    report = ledger.report()[Source.RETURN]
+    assert (report.issued, report.in_time, report.late) == (0, 0, 0)
+    assert ledger.precision(Source.RETURN)[0] > 0.8
+
+
+def test_a_source_begins_in_doubt_and_is_opened_and_closed_by_what_comes() -> None:
+    ledger = made()
+    assert ledger.gate(Source.RETURN) == Gate.PROBE
+    slots = add(ledger, [0.5] * 100)
+    ledger.see_hits(slots[:80], np.ones(80, bool))
+    ledger.end(slots[:80], is_used=True)
+    assert ledger.gate(Source.RETURN) == Gate.OPEN
+    ledger.end(slots[80:], is_used=False)
+    ledger.end(add(ledger, [0.5] * 100), is_used=False)
+    assert ledger.gate(Source.RETURN) == Gate.LIMITED
+    ledger.end(add(ledger, [0.5] * 400), is_used=False)
+    assert ledger.gate(Source.RETURN) == Gate.PROBE
+    assert ledger.gate(Source.SUCCESSOR) == Gate.PROBE
+
+
+def test_chances_that_come_true_as_said_are_calibrated() -> None:
+    rng = np.random.default_rng(SEED)
+    ledger = made()
+    chances = rng.random(4000)
+    slots = add(ledger, chances.tolist())
+    came = slots[rng.random(4000) < chances]
+    ledger.see_hits(came, np.ones(len(came), bool))
+    ledger.end(came, is_used=True)
+    ledger.end(np.setdiff1d(slots, came), is_used=False)
+    assert ledger.calibration_error(Source.RETURN) < 0.03, f"seed {SEED}"
+    asked = np.array([0.15, 0.75])
+    assert np.allclose(ledger.calibrated(Source.RETURN, asked), asked, atol=0.05)
+
+
+def test_chances_that_are_said_too_high_are_corrected() -> None:
+    ledger = made()
+    slots = add(ledger, [0.85] * 1000)
+    ledger.see_hits(slots[:200], np.ones(200, bool))
+    ledger.end(slots[:200], is_used=True)
+    ledger.end(slots[200:], is_used=False)
+    assert ledger.calibrated(Source.RETURN, np.array([0.85]))[0] < 0.25
+    assert ledger.calibration_error(Source.RETURN) > 0.6
+    ledger.fade(1e12)
+    assert ledger.calibrated(Source.RETURN, np.array([0.85]))[0] > 0.8
+
+
+def test_the_oldest_gives_way_when_all_slots_are_taken() -> None:
+    ledger = made(8)
+    add(ledger, [0.5] * 6)
+    _, ended, left = ledger.add(
+        Source.RETURN, np.arange(10, 14), np.ones(4, int), np.full(4, 0.5), np.full(4, 10.0),
+        np.ones(4, bool), np.ones(4, bool),
+    )  # fmt: skip
+    assert left.tolist() == [0, 1] and not ended.is_used.any()
