@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -165,9 +164,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `scripts/demo`; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     args = parse(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # Whoever ends us so wants the target gone too.
-        signal.signal(number, signal.default_int_handler)
     given = list(arguments)
     if "--trace" in given:  # scripts/demo gives it
         at = given.index("--trace")
