@@ -105,7 +105,7 @@ def test_the_wire_has_the_hits_that_the_simulation_says(policy: str, bound: floa
     hints = one.hints if policy == "hints" else ()
     simulated = replay(one.workload, None, one.regime, one.seed, hints)
     print(f"{policy}: {live.read_hit_ratio} live, {simulated.read_hit_ratio} simulated")
-    # A machine that is busy shifts some reads. Half the tier shifts .3, hints that are not heard too.
+    # A busy machine shifts some reads. Half the tier shifts .3, hints that are not heard too.
     assert abs(live.read_hit_ratio - simulated.read_hit_ratio) < bound
     assert live.ready_requests is not None
     assert abs(live.ready_requests - simulated.ready_requests) < bound

@@ -150,7 +150,8 @@ T = TypeVar("T")
 
 
 def _plain(cls: type[T], struct: Any) -> T:
-    return cls(**{field.name: getattr(struct, field.name) for field in fields(cls)})  # type: ignore[arg-type]
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    return cls(**{name: getattr(struct, name) for name in names})
 
 
 class Machine:
