@@ -100,8 +100,8 @@ class Shadows:
 
     The first is kept unless another hits more, and it brings in ahead. The second is what the tier
     does without a model: when the tier itself, with all that is brought in ahead, falls behind its
-    shadow, that one is in force and `is_harmed` for a time, each time for longer, and until the shadow
-    of the first hits more again.
+    shadow, that one is in force and `is_harmed` for a time, each time for longer, and until the
+    shadow of the first hits more again.
     """
 
     def __init__(self, policies: Sequence[str], frame_count: int, half_life_s: float) -> None:

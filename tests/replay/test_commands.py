@@ -103,6 +103,7 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
     lru, mq, live = found["policies"]
     assert [lru["policy"], mq["policy"], live["policy"]] == ["lru", "mq", "live lru"]
     assert live["read_hit_ratio"] is not None
+    assert live["ready_requests"] is not None
     assert live["precision"] is None
     assert set(live["behind_s"]) == {"mean", "p50", "p90", "p99", "p99.9"}
     assert lru["behind_s"] is None

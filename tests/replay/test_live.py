@@ -88,29 +88,27 @@ async def _spoil(replay: Drive, until: asyncio.Task[object]) -> None:
                 await other.write(1, content(-2 + 2**32, SLOT), extent * SLOT)
 
 
-def wire(chain: int = 8) -> Wire:
+def wire() -> Wire:
     """A workload that a tier holds a part of, ten times as fast."""
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
-    plan = Sessions(requests=150, chain=chain, sessions_per_s=1, gap_s=8)
-    workload = sessions(seed, plan)
+    workload = sessions(seed, Sessions(requests=150, chain=8, sessions_per_s=1, gap_s=8))
     regime = Regime(tier=0.25, flash=4, slot_size=16 << 10, hint_percent=50)
     hints = announce(workload, layout_of(workload, regime), HintPlan(lead_s=3))
     return Wire(workload, regime, speed=10, seed=seed, hints=hints, asks_residency=True)
 
 
-@pytest.mark.parametrize("policy", ["lru", "hints"])
-def test_the_wire_has_the_hits_that_the_simulation_says(policy: str) -> None:
+@pytest.mark.parametrize(("policy", "bound"), [("lru", 0.1), ("hints", 0.2)])
+def test_the_wire_has_the_hits_that_the_simulation_says(policy: str, bound: float) -> None:
     one = wire()
     live = one.run_own(policy)
     hints = one.hints if policy == "hints" else ()
     simulated = replay(one.workload, None, one.regime, one.seed, hints)
     print(f"{policy}: {live.read_hit_ratio} live, {simulated.read_hit_ratio} simulated")
-    # A machine that is busy shifts some reads; a flash that is not as fast, a tier that is not as
-    # large or a hint that is not heard shift more.
-    assert abs(live.read_hit_ratio - simulated.read_hit_ratio) < 0.1
+    # A busy machine shifts some reads. Half the tier shifts .3, hints that are not heard too.
+    assert abs(live.read_hit_ratio - simulated.read_hit_ratio) < bound
     assert live.ready_requests is not None
-    assert abs(live.ready_requests - simulated.ready_requests) < 0.15
+    assert abs(live.ready_requests - simulated.ready_requests) < bound
 
 
 def test_tenants_are_hosts_of_their_own() -> None:

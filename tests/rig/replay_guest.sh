@@ -10,14 +10,23 @@ address=$1 port=$2 nqn=$3 iolog=$4 hold=$5
 
 modprobe nvme-tcp
 nvme connect -t tcp -a "$address" -s "$port" -n "$nqn" -i 4 -Q 128 >/dev/null
-device= # not the hidden disk of a single path (nvme0c0n1)
+# Not the hidden disk of a single path (nvme0c0n1), nor that of the extension namespace.
+find_disk() {
+  local root
+  for root in /sys/block/nvme[0-9]n*; do
+    if [[ -e $root/nsid && $(<"$root/nsid") == 1 && $(<"$root/size") -gt 0 ]]; then
+      echo "/dev/${root##*/}"
+      return
+    fi
+  done
+}
 for _ in $(seq 100); do
-  device=$(compgen -G '/sys/block/nvme[0-9]n1' | head -n 1 || true)
-  if [[ $device && $(<"$device/size") -gt 0 ]]; then break; fi
+  device=$(find_disk)
+  if [[ $device ]]; then break; fi
   sleep 0.1
 done
-[[ -b /dev/${device##*/} ]]
-sed "s|@DEVICE@|/dev/${device##*/}|" "$iolog" >/run/iolog
+[[ -b $device ]]
+sed "s|@DEVICE@|$device|" "$iolog" >/run/iolog
 
 exec 9<>"/dev/tcp/$address/$hold"
 read -r _ <&9

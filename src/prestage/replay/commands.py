@@ -145,7 +145,8 @@ def trial(
     _check_room(seen, regime)
     hints = plan_hints(seen, regime, plan, seed)
     rows = run_policies(seen, seed, regime, hints, policies, meter)
-    wire = Wire(seen, regime, parse_multiple(args.speed, "--speed"), seed, hints)
+    speed = parse_multiple(args.speed, "--speed")
+    wire = Wire(seen, regime, speed, seed, hints, asks_residency=args.live == OWN)
     for policy in _live_policies(args.live, policies):
         progress = meter.begin(f"{policy}, seed {seed}")
         if args.live == OWN:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ SLOT: Final = 16 << 10
 HINT_PERCENT: Final = 50
 PICTURE: Final = "prestage-demo.svg"
 INTERRUPTED: Final = 130
+COLUMNS: Final = 96
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace, command: str) -> None:
         "prestage+hints": f"and hints {lead_s:g} s ahead",
     }
     if not args.json:
-        out(f"{about}\n")
+        out(textwrap.fill(about, COLUMNS) + "\n")
     shown = []
     for number, (policy, name) in enumerate(runs.items(), 1):
         with Line(sys.stderr, f"{number} of {len(runs)}: {name}") as line:
@@ -163,9 +164,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `scripts/demo`; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     args = parse(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # Whoever ends us so wants the target gone too.
-        signal.signal(number, signal.default_int_handler)
     given = list(arguments)
     if "--trace" in given:  # scripts/demo gives it
         at = given.index("--trace")

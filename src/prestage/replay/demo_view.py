@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TextIO
 BAR: Final = 12
 PROGRESS_BAR: Final = 30
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
-NAME: Final = 22
+NAME: Final = 24
 
 ROWS: Final[tuple[tuple[str, str, Callable[[dict[str, Any]], float | None]], ...]] = (
     ("all of it in DRAM", "{:.0%}", lambda run: run["ready"]),
@@ -64,7 +64,7 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
     width = max(BAR + 8, *(len(run["name"]) for run in runs)) + 2
     count = runs[0]["returning_requests"]
     head = f"{f'{count} returning requests':{NAME}}"
-    lines = [head + "".join(f"{run['name']:{width}}" for run in runs).rstrip()]
+    lines = [head + "".join(f" {run['name']:{width - 1}}" for run in runs).rstrip()]
     for name, form, value in ROWS:
         values = [value(run) for run in runs]
         most = max(_numbers(values), default=0.0) or 1.0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,11 +43,15 @@ def own_target(
 ) -> Iterator[SpawnedTarget]:
     """Run a target for a regime on a free port of 127.0.0.1 until the block ends.
 
-    Nothing of it is left then. Raises TargetError when it does not get ready.
+    Nothing of it is left then, nor when SIGTERM or SIGHUP ends it, which are KeyboardInterrupt
+    meanwhile. Raises TargetError when it does not get ready.
     """
     layout = layout_of(workload, regime)
     place = blocks_folder(layout.volume_bytes)
-    with tempfile.TemporaryDirectory(prefix="prestage-replay-", dir=place) as name:
+    with (
+        _interruptible(),
+        tempfile.TemporaryDirectory(prefix="prestage-replay-", dir=place) as name,
+    ):
         folder = Path(name)
         config = folder / "target.toml"
         text = target_config(
@@ -69,6 +75,21 @@ def own_target(
                 # In order: its prestager would else write into a folder that is being removed.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     target.terminate(STOP_S)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Whoever ends us otherwise than by Ctrl-C wants the target gone too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _wait_running(target: SpawnedTarget) -> None:

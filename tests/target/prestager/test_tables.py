@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+
+from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S, OWN_CLASSES, age_bins
+from prestage.target.prestager.classes import (
+    GAPS,
+    HELD,
+    HOLDS_S,
+    SCORES,
+    STRATA,
+    hold_classes,
+    queue_classes,
+    value_classes,
+)
+from prestage.target.prestager.tables import HELD_WORTH, in_force, lru_table, mq_table
+
+
+def test_classes_of_groups_are_the_models_and_differ() -> None:
+    score, gap = np.divmod(np.arange(SCORES * GAPS), GAPS)
+    own = value_classes(score, gap, np.ones(len(score)), np.zeros(len(score), bool))
+    shared = value_classes(score[:2], gap[:2], np.array([2, 90]), np.ones(2, bool))
+    every = [*own.tolist(), *shared.tolist()]
+    assert len(set(every)) == len(every)
+    assert min(every) >= OWN_CLASSES and max(every) < HELD
+    assert (STRATA[own] == 0).all() and (STRATA[shared] == 1).all()
+
+
+def test_queues_grow_with_touches_and_holds_with_time() -> None:
+    queues = queue_classes(np.array([0, 1, 2, 3, 4, 60000]))
+    assert (np.diff(queues.astype(int)) >= 0).all() and queues[0] == OWN_CLASSES
+    assert queues.max() < HELD
+    holds = hold_classes(np.array([0.5, 2.0, 3.0, 1e9]))
+    assert holds.tolist() == [HELD, HELD, HELD + 1, CLASSES - 1]
+
+
+def test_the_table_of_lru_falls_with_age_alike_for_all() -> None:
+    table = lru_table()
+    assert table.shape == (CLASSES, AGE_BINS)
+    assert (np.diff(table, axis=1) < 0).all() and (table == table[0]).all()
+
+
+def test_the_table_of_mq_prefers_more_touches_until_their_life_time_is_over() -> None:
+    table = mq_table(100.0)
+    once, often = queue_classes(np.array([1, 8])).tolist()
+    young, old = age_bins(np.array([10.0, 1000.0])).tolist()
+    assert table[often, young] > table[once, young] > table[often, old]
+    assert (np.diff(table, axis=1) < 0).all()
+
+
+def test_what_was_brought_in_is_held_for_its_time_and_once_goes_first() -> None:
+    values = in_force(lru_table(), 1 / 200.0, 0.003)
+    middle = int(np.searchsorted(MIDDLES_S, 200.0))
+    assert abs(values[9].max() - 0.003 * 200 / MIDDLES_S[0]) < 1e-6 and middle
+    assert (values[1] == 0).all()
+    for index, hold_s in enumerate(HOLDS_S.tolist()):
+        row = values[HELD + index]
+        assert row[0] == HELD_WORTH * 0.003 and row[-1] == 0
+        # 1 ms is the tier's first bin, and there are two an octave.
+        last = int(2 * np.log2(hold_s * 1e3))
+        assert row[last - 2] > 0 and row[last + 2] == 0
