@@ -48,6 +48,8 @@ class Link:
         self._ended: ConnectionLost | None = None
         self._waiters: deque[asyncio.Future[Queue]] = deque()
         self._watches: list[asyncio.Task[None]] = []
+        self._logs: set[bytes] = set()
+        """Commands that read a log page for its own sake, under way."""
         self._reconnect: asyncio.Task[None] | None = None
         self._random = random.Random()
 
@@ -82,9 +84,11 @@ class Link:
             task.cancel()
         # The watches end first, so that none of them speaks while the controller shuts down.
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._association is not None:
-            await self._association.shut_down()
-            self._association.close(error)
+        association = self._association
+        if association is not None:
+            # It may be lost, and be no longer ours, while it shuts down.
+            await association.shut_down()
+            association.close(error)
         self._forget()
         self._fail_waiters(error)
 
@@ -172,8 +176,12 @@ class Link:
     def read_log_later(self, entry: bytes, size_bytes: int) -> None:
         """Read a log page for the sake of reading it: that lets its event be told again."""
         association = self._association
-        if association is not None:
+        # A controller that tells events without end is not asked without end.
+        if association is not None and entry not in self._logs:
+            self._logs.add(entry)
             task = asyncio.get_running_loop().create_task(_read_log(association, entry, size_bytes))
+            task.add_done_callback(lambda _: self._logs.discard(entry))
+            self._watches = [one for one in self._watches if not one.done()]
             self._watches.append(task)
 
     # ---- slots ----

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import secrets
 import stat
@@ -20,6 +21,8 @@ import aiofiles.os
 import msgspec
 
 from prestage.target.errors import AlreadyExists, TargetError
+
+log = logging.getLogger("prestage.identity")
 
 FILE_NAME = "identity.json"
 LOCK_NAME = "identity.lock"
@@ -109,6 +112,10 @@ class Identity:
 
     def started(self) -> None:
         """Count a start, and an unsafe stop if the last run did not end in order."""
+        if self.state.running:
+            log.warning(
+                "the last run did not end in order: what hosts had not flushed by then may be lost"
+            )
         self.state.starts += 1
         self.state.unsafe_stops += self.state.running
         self.state.running = True

@@ -124,7 +124,7 @@ class Service:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 starting.cancel()
-                await self._wait_hurried(starting, STOP_GRACE_S)
+                await self._wait_hurried(starting, STOP_GRACE_S, target)
                 # A medium that does not open cannot be called off: the process ends around it.
                 self.gave_up = not starting.done()
                 if not self.gave_up:
@@ -136,12 +136,15 @@ class Service:
             stopping.cancel()
         return True
 
-    async def _wait_hurried(self, work: asyncio.Future[Any], limit_s: float) -> None:
+    async def _wait_hurried(
+        self, work: asyncio.Future[Any], limit_s: float, target: TargetLike
+    ) -> None:
         """Wait for `work`, for `limit_s` at most, and not much longer after a second signal."""
         hurrying = asyncio.ensure_future(self._hurry.wait())
         await asyncio.wait({work, hurrying}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         hurrying.cancel()
         if not work.done():
+            target.hurry()
             await asyncio.wait({work}, timeout=HURRY_S)
 
     def _prepare(self) -> None:
@@ -176,7 +179,7 @@ class Service:
         """Stop the target, in a hurry once a second signal came; return the exit code."""
         limit = self.settings.limits.stop_s
         stopping = asyncio.ensure_future(target.stop(limit))
-        await self._wait_hurried(stopping, limit + STOP_GRACE_S)
+        await self._wait_hurried(stopping, limit + STOP_GRACE_S, target)
         if not stopping.done():
             # A stop that is cancelled half way can no longer tell what it lost, so it is left
             # alone: the process ends around it, and says what is not on the media now.

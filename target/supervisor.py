@@ -90,6 +90,8 @@ class Supervisor:
     """Processes that were started after the first."""
     last_error: str = ""
     """Why the last one died; empty: none has."""
+    _stop_at_s: float = 0.0
+    """When one that was told to end is killed."""
     _deaths: int = 0
     """In a row, each soon after its start."""
     _child: Child | None = None
@@ -118,6 +120,7 @@ class Supervisor:
         if self._task is None or self.state is State.STOPPED:
             return
         self.state = State.STOPPED
+        self._stop_at_s = asyncio.get_running_loop().time() + STOP_S
         if self._child is None:
             self._task.cancel()
         else:
@@ -130,12 +133,20 @@ class Supervisor:
         task, self._task = self._task, None
         if task is None:
             return
-        await asyncio.wait({task}, timeout=STOP_S)
+        # It was told before the target drained, so most of its time may have passed.
+        left_s = self._stop_at_s - asyncio.get_running_loop().time()
+        await asyncio.wait({task}, timeout=max(left_s, 0))
         if not task.done() and self._child is not None:
             log.warning("the prestager did not end within %g s and was killed", STOP_S)
             self._kill(self._child)
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+    def hurry(self) -> None:
+        """Let a stop under way wait no longer: what was learned since the last writing is lost."""
+        if self.state is State.STOPPED and self._child is not None:
+            log.warning("the prestager was killed: the stop is hurried")
+            self._kill(self._child)
 
     async def _keep(self, born: Child | str) -> None:
         """Watch one process after the other until `stop`."""

@@ -151,6 +151,11 @@ class Target:
                 return StopReport(clean=True)
             return await self._shut(self.settings.limits.stop_s if timeout_s is None else timeout_s)
 
+    def hurry(self) -> None:
+        """Let a stop under way not wait for the prestager."""
+        if self._runtime is not None:
+            self._runtime.prestager.hurry()
+
     async def _shut(self, timeout_s: float) -> StopReport:
         runtime, identity = self._running, self._identity
         for listener in self._listeners.values():

@@ -95,6 +95,9 @@ class FakeTarget:
             await self.add_subsystem(subsystem)
         self.running = True
 
+    def hurry(self) -> None:
+        """Nothing here takes long."""
+
     async def stop(self, timeout_s: float) -> FakeReport:
         self.stops.append(timeout_s)
         if self.hold_stop is not None and timeout_s > 0:

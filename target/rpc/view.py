@@ -55,6 +55,9 @@ class TargetLike(Protocol):
     async def stop(self, timeout_s: float) -> StopReportLike:
         """Drain, flush, close."""
 
+    def hurry(self) -> None:
+        """Let a stop under way wait for nothing that costs no data."""
+
     async def add_subsystem(self, settings: SubsystemSettings) -> object:
         """Add a subsystem with its namespaces."""
 

@@ -209,7 +209,9 @@ def test_transfers_must_fit_the_buffer_and_mdts() -> None:
     run(main())
 
 
-def test_power_cycles_and_unsafe_shutdowns_are_counted_over_restarts(tmp_path: Path) -> None:
+def test_power_cycles_and_unsafe_shutdowns_are_counted_over_restarts_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         from fake_data_path import settings_in, subsystem
 
@@ -221,7 +223,9 @@ def test_power_cycles_and_unsafe_shutdowns_are_counted_over_restarts(tmp_path: P
         before = (tmp_path / "identity.json").read_bytes()
         await killed.__aexit__()
         (tmp_path / "identity.json").write_bytes(before)  # ... as if nothing had stopped it.
+        assert "did not end in order" not in caplog.text
         async with Rig(settings) as rig:
+            assert caplog.text.count("the last run did not end in order") == 1
             page = rig.host().log(2, 512)
             assert (page.number(112, 16), page.number(144, 16)) == (3, 1)
 

@@ -274,6 +274,27 @@ def test_a_stop_at_once_leaves_nothing(path: OrdersOnly, tmp_path: Path) -> None
     run(main())
 
 
+def test_a_hurried_stop_kills_one_that_hangs_and_else_nothing(
+    path: OrdersOnly, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        one = supervisor(path, tmp_path)
+        await one.start()
+        await until(running(one))
+        one.hurry()
+        assert one.report()["state"] == "running", "nobody stops it"
+        first = pid(one)
+        os.kill(first, signal.SIGSTOP)
+        one.begin_stop()
+        one.hurry()
+        async with asyncio.timeout(module.STOP_S / 2):
+            await one.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+
+    run(main())
+
+
 def test_troubles_are_said_once_in_the_log_and_as_long_as_they_last_in_the_warnings(
     path: OrdersOnly, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

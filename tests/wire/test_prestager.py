@@ -58,6 +58,14 @@ def learns_again(host: Host) -> None:
     assert host.read_in_a_rhythm(ORDER) >= MOST * CHAIN_SLOTS, host.prestager()
 
 
+def until_logged(log: Path, text: str) -> None:
+    """Wait until a target says something."""
+    limit = time.monotonic() + WITHIN_S
+    while text not in log.read_text():
+        assert time.monotonic() < limit, log.read_text()
+        time.sleep(0.005)
+
+
 def test_what_is_read_in_a_rhythm_is_there_before(host: Host) -> None:
     host.learn(ORDER)
     assert host.hits == 0, "nothing is known yet"
@@ -225,6 +233,18 @@ def test_a_clean_stop_keeps_what_it_learned(tmp_path: Path) -> None:
         assert not is_there(pid)
         assert (tmp_path / "prestager.snapshot").exists()
         assert "warning" not in target.log.read_text()
+
+
+def test_a_hurried_stop_does_not_wait_for_one_that_hangs_and_is_clean(tmp_path: Path) -> None:
+    with spawn_target(directory=tmp_path) as target, target.client() as client:
+        pid = client.call("prestage_get_prestager")["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        for said in ("told to stop", "told to stop again"):
+            os.kill(target.process.pid, signal.SIGTERM)
+            until_logged(target.log, said)
+        assert target.process.wait(WITHIN_S) == 0
+        assert not is_there(pid)
+        assert "the prestager was killed: the stop is hurried" in target.log.read_text()
 
 
 def test_it_is_not_there_when_it_is_not_wanted(tmp_path: Path) -> None:
