@@ -75,7 +75,7 @@ def test_a_chain_that_is_read_one_by_one_is_expected_to_go_on_at_its_pace() -> N
     bursts = Bursts(world.flows)
     flow = world.flows.find(np.array([1], np.uint64))[0]
     no = np.zeros(5, bool)
-    times_s = 10 + 0.1 * np.arange(5)
+    times_s = 10 + 0.1 * np.arange(5, dtype=np.float64)
     bursts.add(Accesses(rows[:5], np.full(5, flow), times_s, no, no, np.zeros(5, np.uint16)))
     found = continuing(bursts, world.extents, world.groups, world.flows)
     assert found.groups.tolist() == [0] and abs(found.lags_s[0] - 1.5) < 1e-6
