@@ -91,6 +91,9 @@ struct ps_ring;
 struct ps_ring *ps_ring_new(uint64_t capacity);
 void ps_ring_free(struct ps_ring *ring);
 int ps_ring_fd(const struct ps_ring *ring);
+/* The consumer is gone, and another is to come: what it may have written over is told again. Facts
+ * that it did not take stay, unless what it says of them cannot be: then they are gone. */
+void ps_ring_renew(struct ps_ring *ring);
 /* False when it was full: counted as lost. */
 bool ps_ring_put(struct ps_ring *ring, const struct ps_fact *fact);
 /* Room for `count` facts together: hints with ranges go in whole or not at all. */

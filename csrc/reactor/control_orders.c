@@ -64,6 +64,7 @@ void ps_core_orders_reset(struct ps_core *core) {
   if (core->orders == NULL) return;
   core_lock(core);
   ps_orders_reset(core->orders, monotonic_ns());
+  if (core->ring != NULL) ps_ring_renew(core->ring);
   core_unlock(core);
   /* In parts, so that reactors need not wait for all of it. */
   bool is_done = false;

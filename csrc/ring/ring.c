@@ -89,6 +89,17 @@ static uint64_t room(const struct ps_ring *ring) {
   return used <= ring->capacity ? ring->capacity - used : 0;
 }
 
+void ps_ring_renew(struct ps_ring *ring) {
+  assert(ring != NULL);
+  struct ps_ring_header *header = ring->header;
+  uint64_t tail = __atomic_load_n(&header->tail, __ATOMIC_ACQUIRE);
+  if (tail > ring->head || ring->head - tail > ring->capacity) tail = ring->head;
+  begin(ring);
+  header->lost = ring->lost;
+  __atomic_store_n(&header->tail, tail, __ATOMIC_RELEASE);
+  __atomic_store_n(&header->head, ring->head, __ATOMIC_RELEASE);
+}
+
 bool ps_ring_has_room(struct ps_ring *ring, uint32_t count) {
   assert(ring != NULL);
   return room(ring) >= count;

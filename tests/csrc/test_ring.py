@@ -281,6 +281,31 @@ def test_tail_that_cannot_be_costs_only_facts(ring: Ring, tail: int) -> None:
         assert ids(reader.take()) == list(range(4, 4 + CAPACITY))
 
 
+@pytest.mark.parametrize("byte", [0, 255, 0x5A])
+def test_after_a_reader_that_wrote_everywhere_the_next_one_can_read(ring: Ring, byte: int) -> None:
+    ring.put(4)
+    with mmap.mmap(ring.fd, os.fstat(ring.fd).st_size) as memory:
+        memory[: HEADER.itemsize] = bytes([byte]) * HEADER.itemsize
+    lib.ps_ring_renew(ring.ring)
+    kept = ring.put_count if byte == 0 else 0
+    assert ring.put(3) == 3
+    with RingReader(ring.fd) as reader:
+        assert len(ids(reader.take())) == kept + 3
+        assert reader.lost == 0
+
+
+def test_a_ring_that_is_told_again_keeps_what_was_not_taken(ring: Ring) -> None:
+    ring.put(5)
+    with RingReader(ring.fd) as reader:
+        reader.take()
+        reader.take()
+    ring.put(CAPACITY + 2)
+    lib.ps_ring_renew(ring.ring)
+    with RingReader(ring.fd) as reader:
+        assert ids(reader.take()) == list(range(5, 5 + CAPACITY))
+        assert reader.lost == 2
+
+
 def test_reader_notices_counts_that_cannot_be(ring: Ring) -> None:
     with RingReader(ring.fd) as reader, mmap.mmap(ring.fd, os.fstat(ring.fd).st_size) as memory:
         header = np.frombuffer(memory, HEADER, count=1)
