@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.ages import MIDDLES_S, age_bins
+from prestage.target.prestager.ages import TIER_MIDDLES_S
 from prestage.target.prestager.exchange import DecisionLike
 from prestage.target.prestager.process import PrestagerLike
 from prestage.target.prestager.shared import Gauges
@@ -39,6 +39,14 @@ class ScaledDecision:
     waits: RingWaits
 
 
+def tier_bins(ages_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the tier's bins of ages in seconds (ps_tier_set_values in csrc/tier.h)."""
+    octave = np.maximum(np.floor(np.log2(np.maximum(ages_s * 1e3, 1.0))), 0)
+    is_upper = ages_s * 1e3 >= 1.5 * 2.0**octave
+    bins = 2 * octave.astype(np.int64) + is_upper
+    return np.asarray(np.minimum(bins, len(TIER_MIDDLES_S) - 1), np.int64)
+
+
 class ScaledPrestager:
     """Lets `prestager` see `time_scale` seconds for each one of the data path's clock."""
 
@@ -46,7 +54,7 @@ class ScaledPrestager:
         assert time_scale > 0
         self._prestager = prestager
         self._scale = time_scale
-        self._bins = age_bins(MIDDLES_S * time_scale)
+        self._bins = tier_bins(TIER_MIDDLES_S * time_scale)
 
     def observe(self, facts: NDArray[np.void]) -> None:
         """Learn from facts, oldest first."""

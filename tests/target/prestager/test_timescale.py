@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S, age_bins
+from prestage.target.prestager.ages import CLASSES, TIER_BINS
 from prestage.target.prestager.shared import ORDER, Gauges
-from prestage.target.prestager.timescale import ScaledDecision, ScaledPrestager
+from prestage.target.prestager.timescale import ScaledDecision, ScaledPrestager, tier_bins
 from prestage.target.ring import FACT, FactKind, RingWaits
 
 GAUGES = Gauges(
@@ -83,13 +83,22 @@ def test_decisions_are_in_the_time_of_the_data_path() -> None:
     assert inner.decision.orders["age_ns"].tolist() == [4_000]
 
 
-@pytest.mark.parametrize("scale", [0.25, 1, 20])
-def test_what_has_an_age_is_worth_what_it_would_be_worth_at_its_scaled_age(scale: float) -> None:
-    values = np.tile(np.arange(AGE_BINS, dtype=np.float32), (CLASSES, 1))
+@pytest.mark.parametrize(("scale", "bins"), [(0.25, -4), (1, 0), (2, 2), (64, 12)])
+def test_what_has_an_age_is_worth_what_it_would_be_worth_at_its_scaled_age(
+    scale: float, bins: int
+) -> None:
+    """A factor of two is two of the tier's bins, which are half octaves."""
+    values = np.tile(np.arange(TIER_BINS, dtype=np.float32), (CLASSES, 1))
     found = ScaledPrestager(Recorder(decision(values)), scale).decide(0, GAUGES)
     assert found.values is not None
-    assert found.values.shape == (CLASSES, AGE_BINS)
-    assert found.values[3].tolist() == age_bins(MIDDLES_S * scale).tolist()
+    assert found.values.shape == (CLASSES, TIER_BINS)
+    # Ages of less than 1 ms are in the first bin.
+    assert found.values[3, 4:].tolist() == [min(k + bins, TIER_BINS - 1) for k in range(4, 64)]
+
+
+def test_bins_of_ages_are_those_of_the_tier() -> None:
+    ages_s = np.array([0.0, 0.0005, 0.001, 0.0015, 0.002, 1.28, 25.6, 1e9])
+    assert tier_bins(ages_s).tolist() == [0, 0, 0, 1, 2, 20, 29, 63]
 
 
 def test_what_was_learned_is_in_its_own_time() -> None:
