@@ -193,10 +193,11 @@ bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *prom
  * this one among them); what the tenant's own hydrates brought in and nobody has read (earlier only
  * if it is worth less than the first). Never from within another tenant's share, never from what is
  * kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
- * more than `access` allows (its `value`). At most the tenant's hint limit (ps_tier_set_tenant) is held by
- * its hydrates and keeps: at the limit only the last of these sources is left. Bounded work, so
- * that a frame among very many may be overlooked (NO_ROOM) and be found the next time. What is
- * being filled already for somebody less urgent is promoted. Returns enum ps_tier_hydrated. */
+ * more than `access` allows (its `value`). At most the tenant's hint limit (ps_tier_set_tenant) is
+ * held by its hydrates and keeps: at the limit only the last of these sources is left. Bounded
+ * work, so that a frame among very many may be overlooked (NO_ROOM) and be found the next time.
+ * What is being filled already for somebody less urgent is promoted. Returns enum ps_tier_hydrated.
+ */
 int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                     uint32_t length, const struct ps_tier_access *access);
 
@@ -289,8 +290,8 @@ uint64_t ps_tier_next_time(const struct ps_tier *tier);
  * rises the tier keeps one list; where very many extents become older at once, or new tables rise
  * elsewhere, each eviction does a bounded part of moving them, and some count as younger for a
  * while. With tables that do not rise the order is exact.) Ages count from the last use, or from
- * what ps_tier_classify said, in ticks of 2^20 ns. Bin 2k holds ages in [2^k, 1.5 * 2^k) ms, bin 2k + 1
- * those in [1.5 * 2^k, 2^(k+1)) ms; ages below 1 ms are in bin 0. Classes: 0 brought in and not
+ * what ps_tier_classify said, in ticks of 2^20 ns. Bin 2k holds ages in [2^k, 1.5 * 2^k) ms, bin 2k
+ * + 1 those in [1.5 * 2^k, 2^(k+1)) ms; ages below 1 ms are in bin 0. Classes: 0 brought in and not
  * read yet, 1 read with `once` only, 2 read, 3 read again, 4 written, 5 kept by a hint (evicted
  * only when nothing else can be; becomes what it was before when its time is over), 6 and 7 unused;
  * the others mean what the model wants them to mean. What was read with `once` counts as of the
