@@ -197,10 +197,10 @@ bool ps_tier_next_promotion(struct ps_tier *tier, struct ps_tier_promotion *prom
  * kept, never before anybody who waits for a frame; SPECULATIVE also never evicts what is worth
  * more than `access` allows (its `value`). At most the tenant's hint limit (ps_tier_set_tenant) is
  * held by its hydrates and keeps: at the limit only the last of these sources is left. The model's
- * hydrates are held by no tenant's limit, but by half of all frames as a limit of its own, and take
- * nothing that hints have brought in and nobody has read. Bounded
- * work, so that a frame among very many may be overlooked (NO_ROOM) and be found the next time.
- * What is being filled already for somebody less urgent is promoted. Returns enum ps_tier_hydrated.
+ * hydrates are held by no tenant's limit, but by seven eighths of all frames as a limit of its own,
+ * and take nothing that hints have brought in and nobody has read. Bounded work, so that a frame
+ * among very many may be overlooked (NO_ROOM) and be found the next time. What is being filled
+ * already for somebody less urgent is promoted. Returns enum ps_tier_hydrated.
  */
 int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                     uint32_t length, const struct ps_tier_access *access);

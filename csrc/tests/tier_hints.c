@@ -96,16 +96,20 @@ static void look(struct holdings *holdings) {
   ps_tier_get_stats(model.tier, &holdings->stats);
 }
 
+static uint32_t model_limit(void) {
+  return model.config.frame_count - model.config.frame_count / 8;
+}
+
 /* Who hydrates may hold no more, and could take only what it holds already. */
 static bool is_at_limit(const struct holdings *holdings, const struct ps_tier_access *access) {
-  if (access->is_model) return holdings->model.hint_frames >= model.config.frame_count / 2;
+  if (access->is_model) return holdings->model.hint_frames >= model_limit();
   return holdings->tenants[access->tenant].hint_frames >= model.hints.limits[access->tenant];
 }
 
 /* What the model brings in is held by its own limit, and is none of the tenant's hints. */
 static void check_model_apart(const struct holdings *before, const struct holdings *after,
                               const struct ps_tier_access *access) {
-  uint32_t limit = model.config.frame_count / 2, had = before->model.hint_frames;
+  uint32_t limit = model_limit(), had = before->model.hint_frames;
   if (after->model.hint_frames > (had > limit ? had : limit))
     model_fail("the model holds more than its limit", after->model.hint_frames, limit);
   bool is_more =

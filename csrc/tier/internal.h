@@ -55,7 +55,7 @@ enum {
   HUNT_LENGTH = 32,     /* extents of a list, and frames, that a hint looks at for one to evict */
   HUNT_MOST = 256,      /* extents of all lists together that it looks at */
   SPARE_SHARE = 16,     /* when more than one frame of so many is free, there are some to spare */
-  MODEL_SHARE = 2,      /* one frame of so many may be held by what the model brought in */
+  MODEL_SPARE = 8,      /* one frame of so many is not for what the model brought in */
   HINT_SHARE = 4,       /* one frame of so many may be held by hints of one tenant, by default */
   EXPIRE_MOST = 8       /* keeps that one call ends; each call makes one at most */
 };

@@ -92,7 +92,7 @@ struct ps_tier *ps_tier_new(const struct ps_tier_config *config) {
   init_free_lists(tier);
   init_lists(tier);
   tier_values_init(tier);
-  tier->model.hint_limit = config->frame_count / MODEL_SHARE;
+  tier->model.hint_limit = config->frame_count - config->frame_count / MODEL_SPARE;
   for (uint32_t i = 0; i < config->tenant_count; i++) {
     tier->tenants[i].hint_limit = config->frame_count / HINT_SHARE;
   }
