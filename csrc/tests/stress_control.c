@@ -333,7 +333,10 @@ void control_act(struct control *control) {
     ps_core_volume_flush(control->core, (uint32_t)control->volumes[draw(control, VOLUMES)].number,
                          control_cookie(control, COOKIE_INDEX));
   if (what == 45) control_change_extension(control);
-  if (what == 46) ps_core_orders_reset(control->core); /* as if it had died */
+  if (what == 46) {
+    ps_core_orders_reset(control->core); /* as if it had died */
+    control->model_resets++;
+  }
   if (what >= 50 && what < 54 && control->can_stall && control->stalls == 0 &&
       control->volumes[2].state == VOLUME_MAPPED) {
     order(control, 2, "stall", "set after=0");

@@ -35,6 +35,7 @@ struct control {
   pthread_t model;
   bool has_model;
   _Atomic bool model_stops, core_stops;
+  _Atomic uint64_t model_resets;
 };
 
 /* Cookies' indices: volumes, then the extension namespaces of the two subsystems. */

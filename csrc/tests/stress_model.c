@@ -104,13 +104,16 @@ static void take_facts(struct model *model) {
   __atomic_store_n(&model->ring->tail, model->tail, __ATOMIC_RELEASE);
 }
 
-/* Sleeps until it is woken or is to stop; false when facts are there and nobody wakes it. */
-static bool sleep_for_facts(const struct model *model, const struct control *control) {
+/* Sleeps until it is woken or is to stop, or was taken for dead since `resets` were counted: then
+ * nobody remembers that it waits. False when facts are there and nobody wakes it. */
+static bool sleep_for_facts(const struct model *model, const struct control *control,
+                            uint64_t resets) {
   struct pollfd wake_fd = {.fd = ps_core_ring_wake_fd(control->core), .events = POLLIN};
   uint64_t since_ns = 0; /* facts are there */
   while (poll(&wake_fd, 1, LOOK_MS) <= 0) {
     bool is_there = __atomic_load_n(&model->ring->head, __ATOMIC_SEQ_CST) != model->tail;
     if (control->core_stops || (control->model_stops && !is_there)) return true;
+    if (control->model_resets != resets) return true;
     if (is_there && since_ns == 0) since_ns = stress_now();
     if (is_there && stress_now() - since_ns > WAIT_MS * UINT64_C(1000000)) return false;
   }
@@ -124,9 +127,10 @@ static void read_facts(struct model *model, const struct control *control) {
   (void)ignored;
   take_facts(model);
   if (draw(model, 2)) return;
+  uint64_t resets = control->model_resets;
   __atomic_store_n(&model->ring->waits, PS_RING_WAITS_ALL, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&model->ring->head, __ATOMIC_SEQ_CST) != model->tail) return;
-  if (!sleep_for_facts(model, control))
+  if (!sleep_for_facts(model, control, resets))
     stress_fail("facts came, and the model was not woken", model->ring->head - model->tail);
 }
 
