@@ -19,8 +19,8 @@ from prestage.replay.traces import load_trace
 
 MIX = Mix(sessions=30, span_s=200.0, most_blocks=100)
 SPEED = 5.0
-BOUND = 0.12
-"""A guest that is late, and an emulator that leaves the prestager little time, shift some reads."""
+BOUNDS = {"lru": 0.06, "prestage": 0.12}
+"""A guest that is late shifts some reads, and an emulator leaves the prestager little time."""
 
 
 def wire(seed: int) -> Wire:
@@ -44,15 +44,17 @@ def test_the_trace_of_fio_has_every_access_at_its_time_and_place() -> None:
     assert len({each[3] for each in accesses}) == len(set(one.workload.block.tolist()))
 
 
+# What the prestager does depends on times, and an emulator on a busy machine has its own.
 @pytest.mark.rig
 @pytest.mark.timeout(600)
-def test_a_kernel_host_finds_warm_what_the_simulation_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["lru", pytest.param("prestage", marks=pytest.mark.slow)])
+def test_a_kernel_host_finds_warm_what_the_simulation_says(tmp_path: Path, policy: str) -> None:
     host.fetch_kernel(host.KERNELS[0])
     seed = random.randrange(1 << 20)
     one = wire(seed)
-    (simulated,) = run_policies(one.workload, seed, one.regime, [], ["prestage"])
-    counted = replay(one, host.KERNELS[0], tmp_path, prestager=True)
+    (simulated,) = run_policies(one.workload, seed, one.regime, [], [policy])
+    counted = replay(one, host.KERNELS[0], tmp_path, prestager=policy == "prestage")
     print(f"seed {seed}: {counted.read_hit_ratio} live, {simulated.read_hit_ratio} simulated")
     # Each block is read by one command of its size; udev reads a little besides.
     assert one.workload.reads <= counted.reads <= one.workload.reads * 1.02
-    assert abs(counted.read_hit_ratio - simulated.read_hit_ratio) < BOUND
+    assert abs(counted.read_hit_ratio - simulated.read_hit_ratio) < BOUNDS[policy]
