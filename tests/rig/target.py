@@ -148,6 +148,9 @@ class Target:
             f"port = {self.port}",
             "[tier]",
             f"size = {64 << 20}",
+            # It may bring in first what a hint is for, and then the hint has no hits to count.
+            "[prestager]",
+            "enabled = false",
             "[[subsystems]]",
             f"nqn = {json.dumps(golden.nqn)}",
             f"serial = {json.dumps(golden.serial)}",
