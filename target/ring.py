@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from prestage.target.errors import TargetError
 
-__all__ = ["FACT", "HEADER", "FactFlag", "FactKind", "RingError", "RingReader", "RingWaits"]
+__all__ = [
+    "FACT",
+    "HEADER",
+    "FactFlag",
+    "FactKind",
+    "RingError",
+    "RingReader",
+    "RingWaits",
+    "struct_dtype",
+]
 
 MAGIC: Final = 0x52584150
 VERSION: Final = 1
@@ -57,13 +66,14 @@ FACT_FIELDS: Final = (
 """Name, type and offset in bytes: struct ps_fact."""
 
 
-def _dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:
+def struct_dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:
+    """Return the dtype of a C struct of `size` bytes: name, type and offset of each field."""
     names, formats, offsets = (list(column) for column in zip(*fields, strict=True))
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
 
-HEADER: Final = _dtype(HEADER_FIELDS, HEADER_BYTES)
-FACT: Final = _dtype(FACT_FIELDS, FACT_BYTES)
+HEADER: Final = struct_dtype(HEADER_FIELDS, HEADER_BYTES)
+FACT: Final = struct_dtype(FACT_FIELDS, FACT_BYTES)
 
 
 class FactKind(IntEnum):

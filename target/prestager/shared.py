@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.errors import Invalid, TargetError
+from prestage.target.ring import struct_dtype
 
 __all__ = [
     "AGE_BINS",
@@ -87,13 +88,8 @@ ORDER_FIELDS: Final = (
 the others where it joins arrays."""
 
 
-def _dtype(fields: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:
-    names, formats, offsets = (list(column) for column in zip(*fields, strict=True))
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
-
-
-HEADER: Final = _dtype(HEADER_FIELDS, HEADER_BYTES)
-ORDER: Final = _dtype(ORDER_FIELDS, ORDER_BYTES)
+HEADER: Final = struct_dtype(HEADER_FIELDS, HEADER_BYTES)
+ORDER: Final = struct_dtype(ORDER_FIELDS, ORDER_BYTES)
 
 
 class OrderKind(IntEnum):

@@ -18,6 +18,7 @@ from prestage._core import ffi, lib
 from prestage.ext.layout import PAGE_BYTES
 from prestage.target.core_config import hints_config
 from prestage.target.errors import Invalid
+from prestage.target.ring import struct_dtype
 from prestage.target.settings import TargetSettings
 
 NEVER_NS: Final = (1 << 64) - 1
@@ -41,13 +42,8 @@ RESULT_FIELDS: Final = (("ready_ns", "<u8", 0), ("state", "<u4", 8), ("reserved"
 """Likewise of struct ps_replay_result."""
 
 
-def _dtype(columns: tuple[tuple[str, str, int], ...], size: int) -> np.dtype[np.void]:
-    names, formats, offsets = (list(column) for column in zip(*columns, strict=True))
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
-
-
-EVENT: Final = _dtype(EVENT_FIELDS, 48)
-RESULT: Final = _dtype(RESULT_FIELDS, 16)
+EVENT: Final = struct_dtype(EVENT_FIELDS, 48)
+RESULT: Final = struct_dtype(RESULT_FIELDS, 16)
 
 
 class Op(IntEnum):
