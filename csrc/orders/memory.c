@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../ring/sealed.h"
+#include "../sealed.h"
 #include "internal.h"
 
 enum { PAGE_BYTES = 4096 };

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "sealed.h"
+#include "../sealed.h"
 
 enum { FACTS_OFFSET = 4096 };
 

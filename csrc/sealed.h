@@ -1,6 +1,6 @@
 /* Memory that is shared with a process that is not believed: of facts, and of orders. */
-#ifndef PRESTAGE_RING_SEALED_H
-#define PRESTAGE_RING_SEALED_H
+#ifndef PRESTAGE_SEALED_H
+#define PRESTAGE_SEALED_H
 
 #include <assert.h>
 #include <fcntl.h>
