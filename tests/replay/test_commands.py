@@ -10,6 +10,7 @@ import pytest
 from prestage.cli import main
 from prestage.target.config import load_config
 from prestage.target.settings import HintSettings, SchedulerSettings, TierSettings
+from prestage.testing import Target, in_thread
 
 HEAD = "time_s,request,block,op\n"
 FAST = ["--policy", "lru", "--policy", "mq", "--policy", "belady", "--policy", "clairvoyant"]
@@ -119,12 +120,21 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
         (["--slot", "24K"], "--slot: found"),
         (["--slot", "4M"], "--slot: found"),
         (["--slot", "much"], "--slot: "),
+        (["--policy", "oracle:soon"], "--policy: found oracle:soon"),
+        (["--policy", "hints", "--tier", "50%"], "--policy hints: hosts say nothing"),
+        (["--speed", "20x"], "--speed: nothing goes over the wire"),
+        (["--overwrite"], "--overwrite: nothing goes over the wire"),
+        (
+            ["--policy", "lru", "--policy", "prestage", "--write-config", "x.toml"],
+            "--policy: found some with and some without the prestager",
+        ),
+        (["--tier", "5%"], "--tier: found 5% of 20 blocks, which is 1 frames"),
     ],
 )
 def test_wrong_flags_are_named(
     trace: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", str(trace), *words]) != 0
+    assert main(["replay", str(trace), *words]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -144,6 +154,27 @@ def test_lines_that_are_no_trace_are_named(
     assert "line 3, op" in err
 
 
-def test_a_tier_without_room_is_named(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", str(trace), "--tier", "5%"]) == 1
-    assert "--tier: found 5.0% of 20 blocks, which is 1 frames" in capsys.readouterr().err
+def test_what_a_target_holds_is_not_written_over_unasked(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", str(trace), "--tier", "50%", "--policy", "lru", "--slot", "16K"]
+    words += ["--speed", "100x"]
+    with in_thread(Target(namespaces=["1M"])) as target, target.client() as client:
+        words += ["--live", f"{target.address}:{target.port}"]
+        words += ["--control-socket", target.control_socket]
+
+        def writes() -> int:
+            found = client.call("prestage_get_stats")["subsystems"]
+            namespaces = [one for subsystem in found for one in subsystem["namespaces"]]
+            return sum(int(one["counters"]["writes"]) for one in namespaces)
+
+        assert main(words) == 0
+        written = writes()
+        assert written > 0
+        assert main(words) == 1
+        assert "are not zero (expected an empty namespace, or --overwrite)" in (
+            capsys.readouterr().err
+        )
+        assert writes() == written
+        assert main([*words, "--overwrite"]) == 0
+        assert writes() > written

@@ -85,7 +85,7 @@ def test_a_trial_says_what_its_numbers_stand_on(
 ) -> None:
     seen = comparison.workload
     judged = tuple(judge(seen, row, Model()) for row in rows.values())
-    trial = Trial(seen, REGIME, comparison.seed, Model(), judged)
+    trial = Trial(seen, REGIME, None, comparison.seed, Model(), judged)
     plain = json.loads(json.dumps(trial.plain(), allow_nan=False))
     assert plain["regime"]["frames"] == seen.block_count // 10
     assert plain["regime"]["first_token"]["kv_bytes_per_token"] == 320 << 10

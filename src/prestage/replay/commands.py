@@ -17,7 +17,6 @@ from prestage.replay.compare import (
     POLICIES,
     Comparison,
     Row,
-    check_policies,
     with_gaps,
 )
 from prestage.replay.filters import behind_host_cache
@@ -31,10 +30,11 @@ from prestage.replay.result import Regime
 from prestage.replay.run import layout_of
 from prestage.replay.traces import load_trace
 from prestage.replay.ttft import Model
+from prestage.replay.usage import check_said, check_usage
 from prestage.replay.workload import Workload
 from prestage.target.commands import output
 from prestage.target.commands.output import out, out_json
-from prestage.target.errors import Invalid
+from prestage.target.errors import InvalidFlag
 from prestage.target.prestager.engine import Prestager, PrestagerConfig
 
 LEAST_FRAMES: Final = 8
@@ -76,7 +76,12 @@ def add(subparsers: Any) -> None:
         "for it, each policy that a target can have",
     )
     parser.add_argument(
-        "--speed", default="1x", help="of a replay over the wire, times as fast as the trace (1x)"
+        "--overwrite",
+        action="store_true",
+        help="let --live ADDR:PORT write over what namespace 1 of that target holds",
+    )
+    parser.add_argument(
+        "--speed", help="of a replay over the wire, times as fast as the trace (1x)"
     )
     parser.add_argument("--control-socket", metavar="PATH", help="of the target of --live")
     parser.add_argument(
@@ -96,7 +101,7 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return the exit status. Raises TargetError."""
     policies = list(dict.fromkeys(args.policy or DEFAULT))
-    check_policies(policies)
+    check_usage(args, policies)
     regime = Regime(
         tier=parse_share(args.tier, "--tier"),
         flash=parse_multiple(args.flash, "--flash"),
@@ -107,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     seeds = list(dict.fromkeys(args.seed or [1]))
     if args.write_config:
         seen = behind_host_cache(open_workload(args.trace, seeds[0]), regime.filter)
-        speed = parse_multiple(args.speed, "--speed")
+        speed = parse_multiple(args.speed or "1x", "--speed")
         has_prestager = "prestage" in policies or "prestage+hints" in policies
         out(write_config(args.write_config, seen, regime, seeds[0], speed, prestager=has_prestager))
         return 0
@@ -144,20 +149,21 @@ def trial(
     seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
     _check_room(seen, regime)
     hints = plan_hints(seen, regime, plan, seed)
+    check_said(hints, policies)
     rows = run_policies(seen, seed, regime, hints, policies, meter)
-    speed = parse_multiple(args.speed, "--speed")
+    speed = parse_multiple(args.speed or "1x", "--speed")
     wire = Wire(seen, regime, speed, seed, hints, asks_residency=args.live == OWN)
     for policy in _live_policies(args.live, policies):
         progress = meter.begin(f"{policy}, seed {seed}")
         if args.live == OWN:
             found = wire.run_own(policy.removeprefix(f"{LIVE} "), progress)
         else:
-            found = wire.run_at(args.live, args.control_socket, progress)
+            found = wire.run_at(args.live, args.control_socket, args.overwrite, progress)
         rows.append(of_live(policy, found))
         meter.end()
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
-    return Trial(seen, regime, seed, model, judged)
+    return Trial(seen, regime, plan, seed, model, judged)
 
 
 def _live_policies(live: str | None, policies: Sequence[str]) -> list[str]:
@@ -197,11 +203,12 @@ def run_policies(
 
 
 def _check_room(workload: Workload, regime: Regime) -> None:
-    """Raise Invalid when there is no tier to speak of."""
+    """Raise InvalidFlag when there is no tier to speak of."""
     frames = regime.frames(workload)
     if frames < LEAST_FRAMES:
-        what = f"found {regime.tier:.1%} of {workload.block_count} blocks, which is {frames} frames"
-        raise Invalid(what, "--tier", f"a share that is {LEAST_FRAMES} frames or more")
+        found = f"{100 * regime.tier:.3g}% of {workload.block_count} blocks"
+        what = f"found {found}, which is {frames} frames"
+        raise InvalidFlag(what, "--tier", f"a share that is {LEAST_FRAMES} frames or more")
 
 
 def _classical(policy: str, workload: Workload, capacity: int) -> float:

@@ -23,7 +23,7 @@ from prestage.replay.policies import MultiQueue, NoTier
 from prestage.replay.result import Regime, Result, spread
 from prestage.replay.run import Progress, replay
 from prestage.replay.workload import Workload
-from prestage.target.errors import Invalid
+from prestage.target.errors import InvalidFlag
 from prestage.target.prestager.process import PrestagerLike
 
 LRU: Final = "lru"
@@ -127,22 +127,22 @@ def with_gaps(rows: Sequence[Row]) -> list[Row]:
 
 
 def look_ahead_s(policy: str) -> float:
-    """Return the look-ahead of `oracle` or `oracle:SECONDS`. Raises Invalid."""
+    """Return the look-ahead of `oracle` or `oracle:SECONDS`. Raises InvalidFlag."""
     _, _, text = policy.partition(":")
     try:
         seconds = float(text) if text else LOOK_AHEAD_S
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
-        raise Invalid(f"found {policy}", "--policy", "oracle:SECONDS")
+        raise InvalidFlag(f"found {policy}", "--policy", "oracle:SECONDS")
     return seconds
 
 
 def check_policies(policies: Sequence[str]) -> None:
-    """Raise Invalid for a name that no policy has."""
+    """Raise InvalidFlag for a name that no policy has."""
     for each in policies:
         if each.partition(":")[0] not in POLICIES or (":" in each and each[:7] != "oracle:"):
-            raise Invalid(f"found {each}", "--policy", ", ".join(POLICIES))
+            raise InvalidFlag(f"found {each}", "--policy", f"{', '.join(POLICIES)}, oracle:SECONDS")
         if each.startswith("oracle"):
             look_ahead_s(each)
 

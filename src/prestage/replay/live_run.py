@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from prestage.host_client.address import Address, parse_target
+from prestage.host_client.controller import Controller
 from prestage.host_client.discovery import discover
+from prestage.host_client.options import Options
 from prestage.replay.compare import MACHINE, Row
 from prestage.replay.hint_plans import Hint
-from prestage.replay.live import Drive, LiveResult
+from prestage.replay.live import NSID, Drive, LiveResult
 from prestage.replay.live_config import NQN, target_config
 from prestage.replay.live_target import own_target
 from prestage.replay.result import Regime
+from prestage.replay.room import check_empty
 from prestage.replay.run import Progress, layout_of
 from prestage.replay.workload import Workload
 from prestage.target.errors import NotFound
@@ -82,16 +85,26 @@ class Wire:
             return asyncio.run(drive.run(progress))
 
     def run_at(
-        self, target: str, control_socket: str | None, progress: Progress | None = None
+        self,
+        target: str,
+        control_socket: str | None,
+        overwrite: bool,
+        progress: Progress | None = None,
     ) -> LiveResult:
         """Replay against the target at an address, whatever it does, with hints if there are any.
 
-        Raises HostError, ClientError and WrongBytes.
+        Raises HostError, ClientError and WrongBytes, and Invalid when its namespace holds what it
+        is not told to `overwrite`.
         """
         control = socket_path(control_socket)
 
         async def go() -> LiveResult:
             address = await _address(target)
+            if not overwrite:
+                options = Options(host_nqn=HOST_NQN, queues=1)
+                async with Controller(address, options) as controller:
+                    layout = layout_of(self.workload, self.regime)
+                    await check_empty(controller, NSID, self.workload, layout)
             return await self._drive(address, control, self.hints).run(progress)
 
         return asyncio.run(go())

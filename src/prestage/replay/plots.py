@@ -12,14 +12,14 @@ from prestage.replay.report import Trial
 from prestage.target.errors import TargetError
 
 
-def _matplotlib() -> Any:
+def matplotlib() -> Any:
     """Return pyplot. TargetError where it is not installed."""
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
     except ImportError as error:
         raise TargetError(
-            str(error), "--plot", "matplotlib: pip install 'prestage[plot]'"
+            str(error), "--plot", "matplotlib, by the extra `plot`: pip install -e '.[plot]'"
         ) from None
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "prestage"
@@ -28,7 +28,7 @@ def _matplotlib() -> Any:
 
 def draw(trials: Sequence[Trial], folder: Path) -> list[Path]:
     """Draw what the trials have into `folder`; return the files. TargetError when it cannot be."""
-    pyplot = _matplotlib()
+    pyplot = matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for name, plot in (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from prestage.replay.compare import Row, to_json
+from prestage.replay.hint_plans import HintPlan
 from prestage.replay.result import Regime
 from prestage.replay.ttft import FirstToken, Model, first_token, regime
 from prestage.replay.workload import Workload
@@ -29,6 +30,8 @@ class Trial:
 
     workload: Workload
     regime: Regime
+    plan: HintPlan | None
+    """What hosts say ahead; None: nothing."""
     seed: int
     model: Model
     rows: tuple[Judged, ...]
@@ -45,6 +48,7 @@ class Trial:
             "filter": self.regime.filter,
             "slot_size_bytes": self.regime.slot_size,
             "hint_percent": self.regime.hint_percent,
+            "hints": None if self.plan is None else asdict(self.plan),
             "distinct_blocks": seen.block_count,
             "requests": seen.requests,
             "reads": seen.reads,
@@ -94,6 +98,11 @@ def _time(name: str) -> Measure:
     return measure
 
 
+def _behind(judged: Judged) -> float | None:
+    found = judged.row.behind_s
+    return None if found is None else found["p99"]
+
+
 def _first(name: str) -> Measure:
     return lambda judged: None if judged.ttft is None else judged.ttft.ttft_s[name]
 
@@ -122,14 +131,20 @@ def _cell(form: str, values: Sequence[float | None]) -> str:
     return f"{middle} [{form.format(min(found))} {form.format(max(found))}]"
 
 
+BEHIND: Final[tuple[str, str, Measure]] = ("behind p99 s", "{:.2f}", _behind)
+"""Of replays over the wire."""
+
+
 def table(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     """Return heads and lines, a policy each: the median over the trials, least and most."""
     lines = []
+    is_live = any(each.row.behind_s is not None for each in trials[0].rows)
+    columns = (*COLUMNS, BEHIND) if is_live else COLUMNS
     for place, first in enumerate(trials[0].rows):
         same = [trial.rows[place] for trial in trials]
-        cells = [_cell(form, [value(each) for each in same]) for _, form, value in COLUMNS]
+        cells = [_cell(form, [value(each) for each in same]) for _, form, value in columns]
         lines.append([first.row.policy, *cells])
-    return ["policy", *(title for title, _, _ in COLUMNS)], lines
+    return ["policy", *(title for title, _, _ in columns)], lines
 
 
 def heading(trials: Sequence[Trial]) -> str:
