@@ -18,6 +18,8 @@ NUMBERS_THAT_NAME = frozenset(("port", "nsid", "cntlid", "qid", "connection", "s
 USE = {"limit", "used"}
 """Of a budget: shown as one against the other."""
 IDLE_DEPTH = 2
+EXACT = 1000
+"""From here on, decimals of a number say nothing."""
 MAX_ROWS = 64
 """Of a list; the rest is counted. `--json` has all of it."""
 
@@ -72,7 +74,7 @@ def lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
 def _list_lines(name: str, items: list[Any], depth: int) -> Iterator[str]:
     indent = "  " * depth
     for number, item in enumerate(items[:MAX_ROWS]):
-        yield f"{indent}{label(name)} {number}"
+        yield f"{indent}{label(name)}[{number}]"
         yield from lines(item, depth + 1)
     if len(items) > MAX_ROWS:
         yield f"{indent}{label(name)}: {len(items) - MAX_ROWS} more"
@@ -115,7 +117,7 @@ def shown(name: str, item: Any) -> str:
     if isinstance(item, int) and name not in NUMBERS_THAT_NAME:
         return f"{item:,}".replace(",", " ")
     if isinstance(item, float):
-        return f"{item:.4g}"
+        return f"{item:.4g}" if abs(item) < EXACT else f"{item:,.0f}".replace(",", " ")
     if item in (None, "", [], {}):
         return "-"
     if isinstance(item, list):
