@@ -4,7 +4,7 @@
 #include "internal.h"
 
 #define OVERTAKING_START_NS 1e8 /* counts as seen, with nothing in it */
-#define ROUNDS 4                /* of the search for a time that covers what will come until then */
+#define ROUNDS 3                /* of the search for a time that covers what will come until then */
 
 /* ---- what comes ---- */
 
