@@ -28,7 +28,7 @@ from prestage.host_client.address import parse_url
 from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, ScriptedTarget, scripted
 
 NQN = "nqn.2026-11.org.example:evil"
-FAST = {"backoff_s": (0.01, 0.05)}
+FAST: dict[str, Any] = {"backoff_s": (0.01, 0.05)}
 
 
 def run(main: Awaitable[None]) -> None:
