@@ -109,6 +109,9 @@ void ps_hints_free(struct ps_hints *hints);
  * (cancelled). A namespace that is unmapped takes with it what named it. */
 void ps_hints_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume,
                      struct ps_sched *sched);
+/* The volume is about to go, and nothing new names it: cancels at most `most` of its intents, so
+ * that not all of them end at once. True: none is left, and ps_hints_volume has little to do. */
+bool ps_hints_leave(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint32_t most);
 /* NULL: the default budget again. */
 void ps_hints_set_budget(struct ps_hints *hints, uint16_t tenant,
                          const struct ps_hints_budget *budget);

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from prestage.host_client import nvme
-from prestage.host_client.address import parse_url
+from prestage.host_client.address import parse_target
 from prestage.host_client.connection import Connection
 from prestage.host_client.errors import ConnectionLost, InvalidRequest, NvmeError, ProtocolError
 from prestage.host_client.nvme import Completion, Namespace
@@ -264,10 +264,10 @@ def io_name(entry: bytes) -> str:
     return f"{name} on namespace {int.from_bytes(entry[4:8], 'little')}"
 
 
-def connect(url: str, **options: Any) -> Controller:
+def connect(url: str, *, nqn: str | None = None, **options: Any) -> Controller:
     """Return a controller that `async with` connects: `connect("nvme+tcp://HOST:PORT/NQN")`.
 
-    The keyword arguments are those of `prestage.host_client.options.Options`. Raises
-    `InvalidRequest` for a wrong URL or option.
+    Or `connect("HOST:PORT", nqn=NQN)`. The other keyword arguments are those of
+    `prestage.host_client.options.Options`. Raises `InvalidRequest` for a wrong URL, NQN or option.
     """
-    return Controller(parse_url(url), Options(**options))
+    return Controller(parse_target(url, nqn=nqn), Options(**options))

@@ -26,6 +26,7 @@ from prestage.ext.records import (
     Outcome,
     OutcomeAnswer,
     Record,
+    Residency,
     ResidencyAnswer,
 )
 from prestage.host_client import hint_records as make
@@ -34,6 +35,7 @@ from prestage.host_client.errors import HintError, InvalidHint, NotSupported
 from prestage.host_client.hint_batches import ASKING, Batches, Report, hint_errors
 from prestage.host_client.hint_carrier import HintCarrier
 from prestage.host_client.hint_records import Ranges
+from prestage.host_client.hint_residency import residency_of
 from prestage.host_client.initiator_carrier import InitiatorCarrier
 from prestage.host_client.read_hint import Seconds
 
@@ -287,18 +289,24 @@ class Hints:
     async def residency(
         self, ranges: Ranges | None = None, *, set_id: int = 0, nsid: int = 1
     ) -> ResidencyAnswer:
-        """Return how much of ranges, or of a set, is warm now, and what is coming (5.4.2).
+        """Return how much of ranges, or of a set, is warm now, and what is coming (5.4.4).
 
-        Raises `HintError` when the target has no answer: no such namespace or set.
+        Ranges of more than one question may be about (`capability.max_query_bytes`) are asked
+        about in pieces, one after the other. Raises `HintError` when the target has no answer: no
+        such namespace or set, a set of more than that, or more than may be asked in a second.
         """
         record = make.residency_record(ranges, set_id=set_id, nsid=nsid)
         if not await self._is_there(1):
             return ResidencyAnswer()
-        (found,) = await self._ask([record])
-        answer = _typed(found, ResidencyAnswer, self.carrier.where)
+        assert self.capability is not None
+        answer = await residency_of(self._ask_residency, record, self.capability.max_query_bytes)
         if answer.reason != Reason.NONE:
             raise HintError(f"no answer: {answer.reason.meaning}", self.carrier.where)
         return answer
+
+    async def _ask_residency(self, record: Residency) -> ResidencyAnswer:
+        (found,) = await self._ask([record])
+        return _typed(found, ResidencyAnswer, self.carrier.where)
 
     async def outcome(self, intent_id: int) -> OutcomeAnswer:
         """Return what became of an intent so far; state `unknown`: it is not remembered."""

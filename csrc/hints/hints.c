@@ -126,7 +126,7 @@ void ps_hints_set_capability(struct ps_hints *hints, const struct pax_capability
 static void remove_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume) {
   struct hint_volume *where = &hints->volumes[volume];
   hints_end_follows(hints, volume);
-  hints_cancel_volume(hints, now_ns, volume);
+  hints_cancel_volume(hints, now_ns, volume, UINT32_MAX);
   where->sched = NULL;
   where->epoch++;
   hints_sweep_now(hints, now_ns);
@@ -141,6 +141,11 @@ void ps_hints_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume,
   if (where->sched == sched) return;
   if (where->sched != NULL) remove_volume(hints, now_ns, volume);
   where->sched = sched;
+}
+
+bool ps_hints_leave(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint32_t most) {
+  assert(hints != NULL && volume < hints->config.volume_count && most > 0);
+  return hints_cancel_volume(hints, now_ns, volume, most);
 }
 
 void hints_announce_volume(struct ps_hints *hints, uint32_t volume) {

@@ -313,8 +313,9 @@ uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
   return PAX_REASON_NONE;
 }
 
-void hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume) {
-  while (hints->volumes[volume].intents != NONE) {
-    cancel(hints, now_ns, hints->volumes[volume].intents);
-  }
+bool hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint32_t most) {
+  const struct hint_volume *where = &hints->volumes[volume];
+  for (uint32_t i = 0; i < most && where->intents != NONE; i++)
+    cancel(hints, now_ns, where->intents);
+  return where->intents == NONE;
 }

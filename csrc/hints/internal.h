@@ -137,7 +137,8 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
 void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent);
 uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
                            const struct ps_hints_scope *scope, const uint8_t *record);
-void hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume);
+/* At most so many of the volume's; true when none is left. */
+bool hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint32_t most);
 static inline struct intent *hints_intent(const struct ps_hints *hints, uint32_t index) {
   return hints_item(&hints->intents, index);
 }

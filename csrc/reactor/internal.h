@@ -146,6 +146,7 @@ struct volume {
   _Atomic uint32_t messages; /* to the owner that it has not seen: so long it is not used again */
   _Atomic bool is_wanted;    /* its scheduler may have something to start; set under the lock */
   bool has_jobs;             /* hints and orders know its scheduler; under the lock */
+  bool is_leaving;           /* they are about to forget it; under the lock */
   uint64_t look_ns; /* the owner's: when its scheduler has something although nobody wants */
 
   /* The gate: commands on ranges, and the one that wants its range alone. */

@@ -46,7 +46,7 @@ void namespace_leave(struct ps_core *core, uint32_t subsystem, uint32_t nsid) {
 }
 
 /* As ps_hints_resolve: hints may name what commands may still be started on. What is unmapped, or
- * whose volume was abandoned, has no name any more. */
+ * whose volume was abandoned or is about to close, has no name any more. */
 bool namespace_resolve(void *context, uint32_t subsystem, uint32_t nsid,
                        struct ps_hints_namespace *result) {
   struct ps_core *core = context;
@@ -54,7 +54,7 @@ bool namespace_resolve(void *context, uint32_t subsystem, uint32_t nsid,
   const struct namespace_slot *slot = slot_of(core, subsystem, nsid);
   if (slot == NULL || slot->volume == NULL || slot->is_unmapping) return false;
   const struct volume *volume = slot->volume;
-  if (!volume->is_open || volume->is_dead) return false;
+  if (!volume->is_open || volume->is_dead || volume->is_leaving) return false;
   *result = (struct ps_hints_namespace){.volume = volume->number,
                                         .block_shift = volume->block_shift,
                                         .blocks = volume->size >> volume->block_shift};

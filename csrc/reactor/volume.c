@@ -6,6 +6,8 @@
 
 #include "internal.h"
 
+#define LEAVE_INTENTS 64 /* of a volume that goes, cancelled while the lock is held once */
+
 /* ---- in the owner's thread ---- */
 
 /* What the medium says of itself now. */
@@ -133,6 +135,16 @@ static void forget_jobs(struct reactor *reactor, struct volume *volume) {
   reactor->tier_changed = true;
 }
 
+/* The same, a few intents each time that it is called; true when it is done. The lock is held. */
+static bool forget_some_jobs(struct reactor *reactor, struct volume *volume) {
+  volume->is_leaving = true;
+  reactor->tier_changed = true;
+  if (!ps_hints_leave(volume->core->hints, reactor->now_ns, volume->number, LEAVE_INTENTS))
+    return false;
+  forget_jobs(reactor, volume);
+  return true;
+}
+
 /* The medium is closed and the volume's number free again. */
 static void close_volume(struct reactor *reactor, struct volume *volume, bool abandon) {
   struct ps_core *core = reactor->core;
@@ -222,7 +234,11 @@ static void remove_volume(struct reactor *reactor, struct volume_task *task, int
   struct volume *volume = task->volume;
   const uint32_t number = volume->number, cookie = task->cookie;
   core_lock(core);
-  forget_jobs(reactor, volume); /* else their fills would keep it busy */
+  if (!forget_some_jobs(reactor, volume)) { /* else their fills would keep it busy */
+    core_unlock(core);
+    task_ready(reactor, &task->task);
+    return;
+  }
   uint64_t lost = ps_tier_unflushed(core->tier, volume->number);
   /* Also what commands have the medium do themselves: an abandoned volume may still be mapped. */
   bool is_busy = volume_work(core, volume, 0) > 0 || volume->stats.in_flight > 0;

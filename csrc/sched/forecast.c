@@ -4,7 +4,7 @@
 #include "internal.h"
 
 #define OVERTAKING_START_NS 1e8 /* counts as seen, with nothing in it */
-#define ROUNDS 4                /* of the search for a time that covers what will come until then */
+#define ROUNDS 3                /* of the search for a time that covers what will come until then */
 
 /* ---- what comes ---- */
 
@@ -39,18 +39,15 @@ void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t sl
   overtaking->slack[bucket] += (double)bytes * (double)slack_ns;
 }
 
-/* Bytes of jobs that will come within `time_ns` and have to go before: those whose own time comes
- * within `horizon_ns`. */
-static double overtaking_bytes(const struct overtaking *overtaking, double time_ns,
-                               double horizon_ns) {
+/* Bytes of jobs that will come within `time_ns` and have to go within it as well. */
+static double overtaking_bytes(const struct overtaking *overtaking, double time_ns) {
   double sum = 0; /* of bytes, each times how long it would come: this is done for every intent */
   for (uint32_t i = PS_SCHED_OVERTAKERS - overtaking->used; i < PS_SCHED_OVERTAKERS; i++) {
     double bytes = overtaking->bytes[i];
     if (bytes <= 0) continue;
-    double until_horizon = horizon_ns * bytes - overtaking->slack[i];
-    if (until_horizon <= 0) break;
-    double until_time = time_ns * bytes;
-    sum += until_horizon < until_time ? until_horizon : until_time;
+    double until = time_ns * bytes - overtaking->slack[i];
+    if (until <= 0) break;
+    sum += until;
   }
   return sum / (overtaking->seen_ns + OVERTAKING_START_NS);
 }
@@ -61,35 +58,14 @@ static double time_for(const struct ps_sched *sched, double bytes) {
   return bytes * 1e9 / meter_left_over(&sched->meter);
 }
 
-/* How long it takes in the order of arrival: what comes later overtakes when its time comes. */
+/* How long it takes in the order of arrival: what comes later overtakes when its time comes. Where
+ * that is most of what the medium does, the search ends early: a small error of what is expected to
+ * come would make a large one of the time. */
 static double time_in_turn(const struct ps_sched *sched, double bytes) {
   double time_ns = time_for(sched, bytes);
   for (uint32_t i = 0; i < ROUNDS; i++)
-    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns, time_ns));
+    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns));
   return time_ns;
-}
-
-/* How long it takes in the order of deadlines: what comes later overtakes when its time comes
- * before this one's, `slack_ns` from now. */
-static double time_by_deadline(const struct ps_sched *sched, double bytes, double slack_ns) {
-  double time_ns = time_for(sched, bytes);
-  for (uint32_t i = 0; i < ROUNDS; i++)
-    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns, slack_ns));
-  return time_ns;
-}
-
-static double ready_in(const struct ps_sched *sched, uint64_t now_ns, double bytes, double before,
-                       double deadline_in_ns) {
-  double all = (double)(tree_sum(&sched->dated) + tree_sum(&sched->jobs) + sched->late_bytes);
-  double soonest = time_for(sched, before + bytes);
-  double own_time_ns = deadline_in_ns - (double)jobs_tight_ns(sched);
-  /* Until the tightest one is ready, all that are due before it go by deadline. */
-  if (jobs_are_tight(sched, now_ns) &&
-      (double)now_ns + deadline_in_ns < (double)tree_tightest(&sched->jobs)) {
-    double slack_ns = own_time_ns - time_for(sched, bytes);
-    return fmin(time_by_deadline(sched, before + bytes, slack_ns), fmax(soonest, own_time_ns));
-  }
-  return fmax(soonest, fmin(time_in_turn(sched, all + bytes), own_time_ns));
 }
 
 void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t size_bytes,
@@ -99,13 +75,20 @@ void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t s
   now_ns = sched_time(sched, now_ns);
   double latency_ns = sched->meter.latency_ns;
   double deadline_in_ns = deadline_ns > now_ns ? (double)(deadline_ns - now_ns) : 0;
-  double before = (double)(tree_sum(&sched->dated) + tree_sum_until(&sched->jobs, deadline_ns));
-  double ready_ns =
-      ready_in(sched, now_ns, (double)size_bytes, before, deadline_in_ns) + latency_ns;
+  double items = (double)tree_sum(&sched->dated);
+  double all = items + (double)(tree_sum(&sched->jobs) + sched->late_bytes);
+  double jobs_before = (double)tree_sum_until(&sched->jobs, deadline_ns);
+  double others_ns = (double)(tree_slack_after(&sched->jobs, deadline_ns) - (int64_t)now_ns);
+  /* It goes by deadline when its own slack is gone, or that of one that is due after it, which all
+   * that are due before have to leave time for. */
+  double slack_gone_ns = fmin(deadline_in_ns, time_for(sched, jobs_before) + others_ns);
+  double by_deadline_ns = slack_gone_ns - (double)jobs_tight_ns(sched);
+  double turn_ns = time_in_turn(sched, all + (double)size_bytes);
+  double soonest_ns = time_for(sched, items + jobs_before + (double)size_bytes);
+  double ready_ns = fmax(soonest_ns, fmin(turn_ns, by_deadline_ns)) + latency_ns;
   forecast->ready_ns = now_ns + (uint64_t)ready_ns;
   /* It must not make those late that are due after it, either. */
-  double left_ns = deadline_in_ns - latency_ns - time_for(sched, before);
-  double others_ns = (double)(tree_slack_after(&sched->jobs, deadline_ns) - (int64_t)now_ns);
+  double left_ns = deadline_in_ns - latency_ns - time_for(sched, items + jobs_before);
   double fit = fmax(fmin(left_ns, others_ns), 0) / time_for(sched, 1);
   forecast->bytes_in_time = fit < (double)size_bytes ? (uint64_t)fit : size_bytes;
 }

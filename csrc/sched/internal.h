@@ -39,8 +39,6 @@ uint64_t tree_sum(const struct tree *tree);
 uint64_t tree_sum_until(const struct tree *tree, uint64_t key);
 /* The latest time at which serving all in order must begin; INT64_MAX: there are none. */
 int64_t tree_slack(const struct tree *tree);
-/* The key of the one whose slack that is. */
-uint64_t tree_tightest(const struct tree *tree);
 /* The same, of those with a larger key than `key`, with all others served before them. */
 int64_t tree_slack_after(const struct tree *tree, uint64_t key);
 void tree_set_cost(struct tree *tree, double ns_per_byte);
@@ -119,9 +117,9 @@ double meter_left_over(const struct meter *meter);
 
 #define PS_SCHED_OVERTAKERS 48
 #define OVERTAKING_STEP_NS (20 * MS_NS)
-#define OVERTAKING_MEMORY_NS 1e9
+#define OVERTAKING_MEMORY_NS 2e9
 
-/* Dated bytes that came in the last second or so, by how long after they had to go by deadline. */
+/* Dated bytes that came in the last seconds, by how long after they had to go by deadline. */
 struct overtaking {
   double bytes[PS_SCHED_OVERTAKERS];
   double slack[PS_SCHED_OVERTAKERS]; /* sums of bytes times nanoseconds */

@@ -71,7 +71,7 @@
 
 #define START_SHARE 0.8
 #define SHARE_SAMPLE_NS MS_NS
-#define SHARE_MEMORY_NS 50e6
+#define SHARE_MEMORY_NS 200e6
 
 void meter_init(struct meter *meter, uint32_t most_window) {
   assert(meter != NULL && most_window > 0);

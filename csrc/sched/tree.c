@@ -128,23 +128,6 @@ int64_t tree_slack(const struct tree *tree) {
   return tree->root == NULL ? INT64_MAX : tree->root->slack;
 }
 
-uint64_t tree_tightest(const struct tree *tree) {
-  assert(tree != NULL && tree->root != NULL);
-  int64_t before = 0; /* what serving those before costs */
-  const struct ps_sched_node *node = tree->root;
-  int64_t slack = node->slack;
-  for (;;) {
-    if (node->left != NULL && node->left->slack - before <= slack) {
-      node = node->left;
-      continue;
-    }
-    int64_t until = before + cost(tree, sum_of(node->left) + node->weight);
-    if (node->right == NULL || node->right->slack - until > slack) return node->key;
-    before = until;
-    node = node->right;
-  }
-}
-
 int64_t tree_slack_after(const struct tree *tree, uint64_t key) {
   assert(tree != NULL);
   int64_t slack = INT64_MAX;

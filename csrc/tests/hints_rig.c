@@ -231,6 +231,13 @@ static void take_facts(struct rig *rig) {
   munmap(header, size);
 }
 
+/* Its intents end a few at a time; true when the hints know nothing of it any more. */
+static bool leave(struct rig *rig, uint32_t volume) {
+  if (!ps_hints_leave(rig->hints, rig->now_ns, volume, 1 + rig->below(rig, 3))) return false;
+  ps_hints_volume(rig->hints, rig->now_ns, volume, NULL);
+  return true;
+}
+
 void rig_pump(struct rig *rig) {
   if (ps_hints_next_time(rig->hints) <= rig->now_ns) ps_hints_tick(rig->hints, rig->now_ns);
   end_due(rig);
@@ -245,7 +252,7 @@ void rig_pump(struct rig *rig) {
   for (uint32_t i = 0; i < RIG_VOLUMES; i++) {
     if (rig->sizes[i] == 0) continue;
     start_volume(rig, i);
-    if (!rig->is_leaving[i] || has_ops(rig, i)) continue;
+    if (!rig->is_leaving[i] || !leave(rig, i) || has_ops(rig, i)) continue;
     RIG_CHECK(ps_tier_volume_remove(rig->tier, i) == 0);
     ps_sched_free(rig->scheds[i]);
     rig->sizes[i] = 0;
@@ -283,6 +290,5 @@ void rig_turn_volume(struct rig *rig, uint32_t volume) {
     add_volume(rig, volume);
   } else if (!rig->is_leaving[volume]) {
     rig->is_leaving[volume] = true;
-    ps_hints_volume(rig->hints, rig->now_ns, volume, NULL);
   }
 }

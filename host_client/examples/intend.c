@@ -3,84 +3,62 @@
  *   intend NODE NSID SLBA NLB DEADLINE_MS
  *
  * NODE is the block device of the extension namespace; NSID, SLBA and NLB (not 0-based) name the
- * blocks of another namespace of the same subsystem. Needs csrc/pax.h and the C library:
- *   cc -std=c11 -D_GNU_SOURCE -I csrc -o intend host_client/examples/intend.c
- */
+ * blocks of another namespace of the same subsystem. Needs csrc/pax.h and the C library. */
+#include <err.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
-#include <time.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "pax.h"
 
-struct batch {
-  struct pax_batch head;
-  struct pax_intent intent;
-  struct pax_range range;
-};
-
 static uint32_t crc32c(const uint8_t *bytes, size_t size) {
   uint32_t crc = UINT32_MAX;
-  for (size_t i = 0; i < size; i++) {
-    crc ^= bytes[i];
-    for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-  }
+  for (size_t bit = 0; bit < 8 * size; bit++) /* the lowest of each byte first */
+    crc = crc >> 1 ^ ((crc ^ bytes[bit / 8] >> bit % 8) & 1 ? 0x82f63b78u : 0);
   return ~crc;
 }
 
-static void fill(struct batch *batch, char **words, uint64_t writer) {
-  *batch =
-      (struct batch){.head = {.magic = PAX_MAGIC_BATCH,
-                              .major = PAX_MAJOR,
-                              .minor = PAX_MINOR,
-                              .header_size = sizeof batch->head,
-                              .size = sizeof *batch,
-                              .writer = writer,
-                              .sequence = 1,
-                              .record_count = 1},
-                     .intent = {.type = PAX_TYPE_INTENT,
-                                .size = sizeof batch->intent + sizeof batch->range,
-                                .intent_id = writer,
-                                .deadline_us = (uint32_t)atol(words[5]) * 1000,
-                                .nsid = (uint32_t)atol(words[2]),
-                                .range_count = 1,
-                                .priority = 1,
-                                .flags = PAX_INTENT_FLAG_LATE_OK},
-                     .range = {.slba = (uint64_t)atoll(words[3]), .nlb = (uint32_t)atol(words[4])}};
-  batch->head.crc32c = crc32c((const uint8_t *)batch, sizeof *batch);
-}
-
 int main(int count, char **words) {
-  uint8_t *page = aligned_alloc(PAX_PAGE_BYTES, PAX_PAGE_BYTES); /* as O_DIRECT wants it */
+  const int access = PROT_READ | PROT_WRITE;
+  void *page = mmap(NULL, PAX_PAGE_BYTES, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   uint64_t writer;
-  if (count != 6 || !page || getrandom(&writer, sizeof writer, 0) != sizeof writer) return 2;
-  writer |= 1; /* the intent has the same number, which is not 0 */
-  int node = open(words[1], O_RDWR | O_DIRECT);
+  if (count != 6 || page == MAP_FAILED || getentropy(&writer, sizeof writer) != 0) return 2;
+  struct pax_batch *batch = page;
+  struct pax_intent *intent = (struct pax_intent *)(batch + 1);
+  struct pax_range *range = (struct pax_range *)(intent + 1);
+  *range = (struct pax_range){.slba = strtoull(words[3], 0, 10), .nlb = strtoul(words[4], 0, 10)};
+  *intent = (struct pax_intent){.type = PAX_TYPE_INTENT,
+                                .size = sizeof *intent + sizeof *range,
+                                .intent_id = writer | 1, /* it is not 0 */
+                                .deadline_us = strtoul(words[5], 0, 10) * 1000,
+                                .nsid = strtoul(words[2], 0, 10),
+                                .range_count = 1,
+                                .flags = PAX_INTENT_FLAG_LATE_OK};
+  *batch = (struct pax_batch){.magic = PAX_MAGIC_BATCH,
+                              .major = PAX_MAJOR,
+                              .header_size = sizeof *batch,
+                              .size = sizeof *batch + intent->size,
+                              .writer = writer,
+                              .record_count = 1};
+  batch->crc32c = crc32c(page, batch->size);
+  int node = open(words[1], O_RDWR | O_DIRECT); /* which is why the page is aligned to a page */
   off_t mailbox = (off_t)(PAX_PAGE_MAILBOXES + writer % PAX_MAILBOXES) * PAX_PAGE_BYTES;
-  memset(page, 0, PAX_PAGE_BYTES);
-  fill((struct batch *)page, words, writer);
-  bool sent = node >= 0 && pwrite(node, page, PAX_PAGE_BYTES, mailbox) == PAX_PAGE_BYTES;
-  const struct pax_answer *answer = (const struct pax_answer *)page;
+  ssize_t moved = node < 0 ? -1 : pwrite(node, page, PAX_PAGE_BYTES, mailbox);
+  const struct pax_answer *answer = page;
   const struct pax_outcome_answer *outcome = (const struct pax_outcome_answer *)(answer + 1);
-  for (int tries = 0; sent && tries < 10000; tries++) { /* every read answers anew */
-    if (pread(node, page, PAX_PAGE_BYTES, mailbox) != PAX_PAGE_BYTES) break;
-    bool ours = answer->magic == PAX_MAGIC_ANSWER && answer->writer == writer;
-    if (ours && (answer->state != PAX_ANSWER_STATE_APPLIED || answer->answer_count != 1)) {
-      fprintf(stderr, "refused: fault %u at byte %u\n", answer->fault, answer->fault_offset);
-      return 1;
-    }
-    if (ours && outcome->state != PAX_STATE_PENDING) {
-      printf("state %u, warm %llu of %llu bytes after %u us\n", outcome->state,
-             (unsigned long long)outcome->warm_bytes, (unsigned long long)outcome->total_bytes,
-             outcome->ready_us);
-      return outcome->state == PAX_STATE_MET || outcome->state == PAX_STATE_LATE ? 0 : 3;
-    }
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  for (int tries = 0; moved == PAX_PAGE_BYTES && tries < 10000; tries++) {
+    usleep(1000);
+    moved = pread(node, page, PAX_PAGE_BYTES, mailbox); /* every read answers anew */
+    if (answer->magic != PAX_MAGIC_ANSWER || answer->writer != writer) continue;
+    if (answer->answer_count != 1)
+      errx(1, "refused: fault %u at byte %u", answer->fault, answer->fault_offset);
+    if (outcome->state == PAX_STATE_PENDING) continue;
+    printf("state %u, warm %llu of %llu bytes after %u us\n", outcome->state,
+           (unsigned long long)outcome->warm_bytes, (unsigned long long)outcome->total_bytes,
+           outcome->ready_us);
+    return outcome->state == PAX_STATE_MET || outcome->state == PAX_STATE_LATE ? 0 : 3;
   }
-  perror(words[1]);
-  return 1;
+  err(1, "%s", words[1]);
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hints_support import Rig
 from hints_words import EIO, counts, end_of, intent
 
+from prestage._core import lib
 from prestage.ext.names import CancelWhat, IntentFlag, Reason, State
 from prestage.ext.records import Cancel, OutcomeAnswer
 
@@ -71,6 +72,24 @@ def test_a_volume_takes_its_intents_along() -> None:
     for fill in list(rig.started):
         rig.end(fill, EIO)
     assert end_of(rig, 2)[0] == State.DROPPED
+
+
+def test_a_volume_that_goes_takes_its_intents_along_a_few_at_a_time() -> None:
+    rig = Rig(budget={"intents": 100})
+    rig.submit(*(intent(number, number) for number in range(1, 8)))
+    rig.submit(*(intent(number, number, nsid=2) for number in range(8, 10)))
+    del rig.namespaces[0, 1]
+    for left in (4, 1):
+        assert not lib.ps_hints_leave(rig.hints, rig.now_ns, 0, 3)
+        assert counts(rig)[1] == left + 2
+        assert sum(counts(rig)[index] for index in (1, 2, 4, 5, 6)) == counts(rig)[0] == 9
+        rig.check()
+    assert lib.ps_hints_leave(rig.hints, rig.now_ns, 0, 3)
+    assert lib.ps_hints_leave(rig.hints, rig.now_ns, 0, 3), "none is left"
+    rig.remove_volume(0)
+    assert counts(rig) == (9, 2, 0, 0, 0, 0, 7)
+    rig.run()
+    assert counts(rig) == (9, 0, 2, 0, 0, 0, 7)
 
 
 def test_a_namespace_that_is_unmapped_cancels_what_would_go_on() -> None:

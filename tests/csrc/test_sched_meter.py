@@ -183,6 +183,23 @@ def test_a_forecast_comes_true_on_a_medium_of_its_own() -> None:
     assert abs((sched.now - begin) - (ready_ns - begin)) < 0.25 * (sched.now - begin)
 
 
+@pytest.mark.parametrize(
+    ("due_ms", "other_due_ms"), [(150, 30), (28, 30), (10, 30), (60, 200), (60, 80)]
+)
+def test_a_forecast_knows_when_a_job_will_go_by_deadline(due_ms: int, other_due_ms: int) -> None:
+    """In its turn, when its own slack is gone, or when that of one due after it is."""
+    sched, medium = trained()
+    now = sched.now
+    for size, due in ((4000, 10_000), (600, other_due_ms)):
+        sched.job(size * EXTENT, now + due * MS)
+    ready_ns, _ = sched.forecast(100 * EXTENT, now + due_ms * MS)
+    job = sched.job(100 * EXTENT, now + due_ms * MS)
+    medium.start_all()
+    while job.bytes > 0 and medium.step():
+        medium.start_all()
+    assert ready_ns - now == pytest.approx(sched.now - now, rel=0.25)
+
+
 def test_more_bytes_are_ready_later_and_a_later_deadline_leaves_room_for_more() -> None:
     generator = random.Random(5)
     sched, _ = trained()

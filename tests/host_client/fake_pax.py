@@ -98,6 +98,10 @@ class FakePax:
     events: list[Event] = field(default_factory=list)
     thieves: int = 0
     """So many answers are overwritten by another writer before they are read."""
+    refused_by_rate: set[int] = field(default_factory=set)
+    """Questions about residency, counted from 1, that are too many for their second."""
+    asked: int = 0
+    """Questions about residency so far."""
     is_stale: bool = False
     """What is there instead is the answer to an earlier batch of the same writer."""
 
@@ -189,7 +193,13 @@ class FakePax:
         if record.set_id and record.set_id not in self.sets:
             return ResidencyAnswer(reason=Reason.SET, tag=record.tag)
         ranges = self.sets[record.set_id] if record.set_id else record.ranges
+        self.asked += 1
         blocks = [one.slba + index for one in ranges for index in range(one.nlb)]
+        most = self.capability.max_query_bytes if self.capability else 0
+        if most and len(blocks) * BLOCK > most:
+            return ResidencyAnswer(reason=Reason.BUDGET, tag=record.tag)
+        if self.asked in self.refused_by_rate:
+            return ResidencyAnswer(reason=Reason.RATE, tag=record.tag)
         warm = sum(block in self.warm for block in blocks)
         return ResidencyAnswer(len(blocks) * BLOCK, warm * BLOCK, ready_us=0, tag=record.tag)
 

@@ -23,11 +23,12 @@ from prestage.host_client import (
     RequestTimeout,
     connect,
 )
+from prestage.host_client.address import parse_url
 
 from .scripted import BLOCK, FABRICS, READ, SILENCE, WRITE, Answer, ScriptedTarget, scripted
 
 NQN = "nqn.2026-11.org.example:evil"
-FAST = {"backoff_s": (0.01, 0.05)}
+FAST: dict[str, Any] = {"backoff_s": (0.01, 0.05)}
 
 
 def run(main: Awaitable[None]) -> None:
@@ -220,6 +221,21 @@ def test_a_controller_that_fails_to_start_is_named() -> None:
 def test_wrong_options_are_named(option: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match=option):
         connect(f"nvme+tcp://127.0.0.1/{NQN}", **{option: value})
+
+
+def test_an_address_and_an_nqn_are_as_good_as_a_url() -> None:
+    async def main() -> None:
+        async with scripted() as target:
+            address = parse_url(target.url)
+            short = f"{address.host}:{address.port}"
+            async with connect(short, nqn=address.nqn) as controller:
+                assert controller.address == address
+            with pytest.raises(InvalidRequest, match="names no subsystem"):
+                connect(short)
+            with pytest.raises(InvalidRequest, match="an NQN"):
+                connect(short, nqn="disk")
+
+    run(main())
 
 
 def test_closing_tells_the_controller_and_ends_what_waits() -> None:

@@ -112,7 +112,7 @@ def test_the_example_says_its_intent_and_waits_until_it_is_warm(
         50000,
         3,
         (Range(256, 16),),
-        priority=1,
+        priority=0,
         flags=IntentFlag.LATE_OK,
     )
 
@@ -129,7 +129,7 @@ def test_the_example_says_why_it_was_refused(program: Path, node: FakeNode) -> N
         return [refused]
 
     code, out, err, _ = play(program, node, answers)
-    assert (code, out, err) == (1, "", "refused: fault 7 at byte 72\n")
+    assert (code, out, err) == (1, "", "intend: refused: fault 7 at byte 72\n")
 
 
 def test_the_example_ends_when_there_is_no_node(program: Path, tmp_path: Path) -> None:

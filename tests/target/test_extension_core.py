@@ -121,6 +121,28 @@ def test_an_intent_that_ends_wakes_its_host_and_no_other(target: testing.Target)
         assert waiting[1] in b.admin.in_flight, "its request still waits"
 
 
+def test_a_namespace_takes_all_of_thousands_of_intents_along() -> None:
+    """More than fit into the tier wait for room; they end in several portions."""
+    given = settings(hints=HintSettings(intents=4000))
+    with (
+        testing.in_thread(testing.Target(settings=given)) as target,
+        host(target, PLAIN) as controller,
+    ):
+        for first in range(1, 2000, 60):
+            intents = [
+                hints.intent(number, [(number * 16 % 4096, 16)], deadline_us=60_000_000)
+                for number in range(first, first + 60)
+            ]
+            batch = hints.batch(*intents, sequence=first)
+            assert controller.io[0].execute(hints.submit(), data=batch).is_ok
+        with target.client() as client:
+            client.call("nvmf_subsystem_remove_ns", nqn=PLAIN, nsid=1)
+        counts = decode_status(get_log(controller, STATUS).data).intent_counts[1]
+        assert (counts.arrived, counts.pending) == (2040, 0)
+        assert counts.met + counts.late + counts.dropped + counts.cancelled == 2040
+        assert counts.cancelled > 1000
+
+
 def test_what_hosts_did_is_in_the_report(target: testing.Target) -> None:
     with host(target, name=A) as a:
         intend(a, 5)
