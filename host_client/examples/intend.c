@@ -24,7 +24,11 @@ int main(int count, char **words) {
   const int access = PROT_READ | PROT_WRITE;
   void *page = mmap(NULL, PAX_PAGE_BYTES, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   uint64_t writer;
-  if (count != 6 || page == MAP_FAILED || getentropy(&writer, sizeof writer) != 0) return 2;
+  if (count != 6) errx(2, "usage: intend NODE NSID SLBA NLB DEADLINE_MS");
+  if (page == MAP_FAILED || getentropy(&writer, sizeof writer) != 0) err(1, "no page");
+  int node = open(words[1], O_RDWR | O_DIRECT); /* which is why the page is aligned to a page */
+  if (node < 0 || pread(node, page, PAX_PAGE_BYTES, 0) < 0) err(1, "%s", words[1]);
+  if (*(uint32_t *)page != PAX_MAGIC_CAPABILITY) errx(1, "%s has no status page", words[1]);
   struct pax_batch *batch = page;
   struct pax_intent *intent = (struct pax_intent *)(batch + 1);
   struct pax_range *range = (struct pax_range *)(intent + 1);
@@ -43,9 +47,8 @@ int main(int count, char **words) {
                               .writer = writer,
                               .record_count = 1};
   batch->crc32c = crc32c(page, batch->size);
-  int node = open(words[1], O_RDWR | O_DIRECT); /* which is why the page is aligned to a page */
   off_t mailbox = (off_t)(PAX_PAGE_MAILBOXES + writer % PAX_MAILBOXES) * PAX_PAGE_BYTES;
-  ssize_t moved = node < 0 ? -1 : pwrite(node, page, PAX_PAGE_BYTES, mailbox);
+  ssize_t moved = pwrite(node, page, PAX_PAGE_BYTES, mailbox);
   const struct pax_answer *answer = page;
   const struct pax_outcome_answer *outcome = (const struct pax_outcome_answer *)(answer + 1);
   for (int tries = 0; moved == PAX_PAGE_BYTES && tries < 10000; tries++) {

@@ -136,4 +136,16 @@ def test_the_example_ends_when_there_is_no_node(program: Path, tmp_path: Path) -
     words = [str(program), str(tmp_path / "none"), "1", "0", "8", "50"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "No such file" in done.stderr
-    assert subprocess.run([program], check=False).returncode == 2
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "usage: intend NODE NSID SLBA NLB DEADLINE_MS" in done.stderr
+
+
+def test_the_example_writes_to_nothing_but_an_extension_namespace(
+    program: Path, node: FakeNode
+) -> None:
+    content = b"\x55" * node.path.stat().st_size
+    node.path.write_bytes(content)
+    words = [str(program), str(node.path), "1", "0", "8", "50"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "has no status page" in done.stderr
+    assert node.path.read_bytes() == content
