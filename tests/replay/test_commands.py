@@ -68,6 +68,13 @@ def test_pictures_are_drawn_where_asked(
     assert str(tmp_path / "plots" / "gap-closed.svg") in capsys.readouterr().err
 
 
+def test_what_was_predicted_is_drawn_against_what_came(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    words = ["phases", "--tier", "1%", "--policy", "prestage", "--plot", str(tmp_path)]
+    assert main(["replay", *words]) == 0
+    assert (tmp_path / "calibration.svg").exists()
+
+
 def test_the_configuration_of_a_target_for_it_is_good(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
