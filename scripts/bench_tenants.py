@@ -6,7 +6,8 @@ share, and, in the second case, COLD_PERCENT of them from elsewhere, so that the
 that of a read of the medium. Host A reads nothing. In two runs of three it floods the target: a
 third each of intents for a piece of its namespace or 256 MiB of it, urgent and due at once; of
 retains of the same, for good; and of sets; as many a second as its budget takes, or twice as many.
-Compared are hit rate and percentiles of B, run by run.
+Compared are hit rate and percentiles of B, run by run: with those of no flood, and with those of
+the same batches as plain writes of A, for the generator and the sockets have work with either.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ FLOOD: Options = {
     "flood_host": "nqn.2026-11.io.prestage:hostile-host",
     "flood_span": 4 << 30,
 }
-FLOODS: dict[str, Options] = {
-    "none": {},
-    "at its budget": {**FLOOD, "flood_rate": BUDGET_PER_S},
-    "at twice that": {**FLOOD, "flood_rate": 2 * BUDGET_PER_S},
-}
+AS_WRITES = ", as plain writes"
+RATES = {"at its budget": BUDGET_PER_S, "at twice that": 2 * BUDGET_PER_S}
+FLOODS: dict[str, Options] = {"none": {}}
+for name, rate in RATES.items():
+    FLOODS[name] = {**FLOOD, "flood_rate": rate}
+    # A's own namespace stands where its extension namespace might.
+    FLOODS[name + AS_WRITES] = {**FLOODS[name], "extension": 1}
 MODEL = (
     'media = "model"\nmedia_options = {seed = 1, read_us = 80, read_p99_us = 200, write_us = 20,'
     ' bandwidth = "2G", channels = 16}'
@@ -102,7 +105,7 @@ def measure(rounds: int, seconds: float) -> dict[str, object]:
     """Run and print; returns every run."""
     results: dict[str, object] = {}
     heads = ["B reads", "A's flood", "records/s", "hit rate", "p50 us", "p99 us"]
-    rows = [[*heads, "hit rate ratio", "p50 ratio", "p99 ratio"]]
+    rows = [[*heads, "hit rate ratio", "p50 ratio", "p99 ratio", "p99, of writes'"]]
     with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name:
         folder = Path(name)
         with own_target(folder, config=config(folder)) as server:
@@ -115,19 +118,23 @@ def measure(rounds: int, seconds: float) -> dict[str, object]:
                 }
                 runs = rounds_of(variants, rounds, what)
                 results[what] = runs
-                rows += [row(what, name, runs[name], runs["none"]) for name in runs]
+                rows += [row(what, name, runs) for name in runs]
     print(lay_out(rows))
     return results
 
 
-def row(what: str, name: str, runs: list[Run], base: list[Run]) -> list[str]:
-    """A line of the table."""
+def row(what: str, name: str, every: dict[str, list[Run]]) -> list[str]:
+    """A line of the table: the runs with a flood, compared with others of the same rounds."""
+    runs = every[name]
     cells = [what, name, "" if name == "none" else f"{median_of(runs, 'records_per_s'):.0f}"]
     cells.append(f"{median_of(runs, 'hit_rate'):.4f}")
     cells += [f"{median_of(runs, key):.1f}" for key in ("p50_us", "p99_us")]
     if name == "none":
-        return [*cells, "", "", ""]
+        return [*cells, "", "", "", ""]
     keys = ("hit_rate", "p50_us", "p99_us")
-    return cells + [
-        with_interval(ratios(runs, base, key), 4 if key == "hit_rate" else 3) for key in keys
+    cells += [
+        with_interval(ratios(runs, every["none"], key), 4 if key == "hit_rate" else 3)
+        for key in keys
     ]
+    writes = every.get(name + AS_WRITES)
+    return [*cells, with_interval(ratios(runs, writes, "p99_us")) if writes else ""]

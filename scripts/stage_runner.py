@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import operator
 import os
 import shlex
 import signal
@@ -27,6 +29,7 @@ DEFAULT_TIMEOUT_S = 1200.0
 GRACE_S = 10.0
 """Between SIGTERM and SIGKILL for a command that is out of time."""
 
+_phase = operator.attrgetter("phase")
 _print_lock = threading.Lock()
 _children: set[subprocess.Popen[str]] = set()
 _children_lock = threading.Lock()
@@ -40,13 +43,14 @@ class StageError(Exception):
 class Stage:
     """One thing that can pass or fail.
 
-    `alone`: wants both cores or keeps time. `by_default`: runs when no stage is named.
+    `phase`: those of one phase run at the same time, when those of the phases before are done.
+    `by_default`: runs when no stage is named.
     """
 
     name: str
     what: str
     run: Callable[[Shell], None]
-    alone: bool = False
+    phase: int = 0
     by_default: bool = True
 
 
@@ -198,7 +202,7 @@ def run_stage(stage: Stage, *, live: bool) -> Result:
     return Result(stage, duration_s, error)
 
 
-def _run_together(stages: Sequence[Stage], jobs: int, *, stop_at_first: bool) -> list[Result]:
+def _run_phase(stages: Sequence[Stage], jobs: int, *, stop_at_first: bool) -> list[Result]:
     results = []
     with ThreadPoolExecutor(jobs) as pool:
         futures: list[Future[Result]] = [
@@ -212,19 +216,6 @@ def _run_together(stages: Sequence[Stage], jobs: int, *, stop_at_first: bool) ->
                         pool.shutdown(wait=False, cancel_futures=True)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            _end_all()
-            raise
-    return results
-
-
-def _run_alone(stages: Sequence[Stage], *, stop_at_first: bool) -> list[Result]:
-    results: list[Result] = []
-    for stage in stages:
-        if stop_at_first and results and results[-1].error is not None:
-            break
-        try:
-            results.append(run_stage(stage, live=True))
-        except KeyboardInterrupt:
             _end_all()
             raise
     return results
@@ -248,13 +239,14 @@ def run_all(stages: Sequence[Stage], jobs: int, *, stop_at_first: bool = False) 
     """Run `stages`, print a table and the summary line; True when all passed."""
     LOGS.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    together = [stage for stage in stages if not stage.alone]
-    alone = [stage for stage in stages if stage.alone]
-    results = _run_together(together, jobs, stop_at_first=stop_at_first) if together else []
-    if not (stop_at_first and any(result.error for result in results)):
-        results += _run_alone(alone, stop_at_first=stop_at_first)
+    phases = itertools.groupby(sorted(stages, key=_phase), _phase)
+    results: list[Result] = []
+    for _, phase in phases:
+        results += _run_phase(list(phase), jobs, stop_at_first=stop_at_first)
+        if stop_at_first and any(result.error for result in results):
+            break
     failed = sum(result.error is not None for result in results)
-    _tell(f"\n{_table([*together, *alone], results)}")
+    _tell(f"\n{_table(sorted(stages, key=_phase), results)}")
     _tell(f"in all {time.monotonic() - start:.1f} s\n")
     _tell(f"{len(results) - failed} passed, {failed} failed")
     return failed == 0 and len(results) == len(stages)

@@ -1,7 +1,7 @@
 """The stages of `scripts/test`: what is run, and how each is judged.
 
-Stages that do not mind company run two at a time; those that keep time or want both cores run
-alone afterwards, with their output on the terminal. Every stage's output is in
+Stages that do not mind company run two at a time; those that keep time or want both cores come
+afterwards, each by itself, with their output on the terminal. Every stage's output is in
 build/test/STAGE.log. The last line printed is "N passed, N failed", counting stages.
 """
 
@@ -265,13 +265,24 @@ def fuzz(shell: Shell, seconds: int) -> None:
 # ---- pytest ----
 
 
+WIRE_TESTS = ("tests/wire", "tests/network")
+"""Tests that mostly wait for a peer, a medium or a timer, and leave others the processors."""
+
+
 def pytest(shell: Shell) -> None:
-    """Every test but those of the rig and the long forms."""
-    shell.call(
-        PYTHON,
-        *("-m", "pytest", "-m", "not rig and not slow", "--durations=10"),
-        "--ignore=tests/test_tidy.py",
-    )
+    """Every test but those of other stages, and the long forms."""
+    ignored = (*WIRE_TESTS, "tests/test_tidy.py")
+    _pytest(shell, "tests", *(f"--ignore={path}" for path in ignored))
+
+
+def wire(shell: Shell) -> None:
+    """The tests over sockets, but for their long forms."""
+    _pytest(shell, *WIRE_TESTS)
+
+
+def _pytest(shell: Shell, *arguments: str) -> None:
+    options = ("-m", "not rig and not slow", "--durations=10", "-p", "no:cacheprovider")
+    shell.call(PYTHON, "-m", "pytest", *options, *arguments)
 
 
 def slow(shell: Shell) -> None:
@@ -369,10 +380,13 @@ def tsan(shell: Shell) -> None:
     run_sanitized(shell, "tsan", ["libtsan.so"], {"TSAN_OPTIONS": "second_deadlock_stack=1"})
 
 
-def stage(function: Callable[[Shell], None], name: str = "", **options: bool) -> Stage:
+def stage(
+    function: Callable[[Shell], None], name: str = "", phase: int = 0, *, by_default: bool = True
+) -> Stage:
     """Make a stage of a function: its name, and the first line of its docstring."""
     what = (function.__doc__ or "").splitlines()[0].rstrip(".")
-    return Stage(name or function.__name__.replace("_", "-"), what, function, **options)
+    name = name or function.__name__.replace("_", "-")
+    return Stage(name, what, function, phase, by_default)
 
 
 def stages(seconds: int) -> list[Stage]:
@@ -392,11 +406,14 @@ def stages(seconds: int) -> list[Stage]:
         stage(c_native),
         stage(c_tsan),
         stage(aarch64),
-        stage(pytest, alone=True),
-        stage(asan, alone=True),
-        stage(tsan, alone=True),
-        stage(rig, alone=True),
-        stage(slow, alone=True, by_default=False),
+        # Tests build programs that the stages above build too.
+        stage(pytest, phase=1),
+        stage(wire, phase=1),
+        # Each of these wants both processors, or keeps time.
+        stage(asan, phase=2),
+        stage(tsan, phase=3),
+        stage(rig, phase=4),
+        stage(slow, phase=5, by_default=False),
     ]
 
 

@@ -16,6 +16,7 @@ from prestage.target.media_options import MEDIA_OPTIONS, check_faults, check_med
 from prestage.target.prestager_checks import check_prestager
 from prestage.target.settings import (
     DISCOVERY_NQN,
+    MAX_CPU,
     MAX_NSID,
     LimitSettings,
     ListenerSettings,
@@ -28,7 +29,6 @@ from prestage.target.sizes import format_size, quote, size_text
 
 MAX_SUBSYSTEMS = 512
 MAX_REACTORS = 64
-MAX_CPU = 4095
 MAX_NQN_BYTES = 223
 MAX_SOCKET_PATH_BYTES = 107
 MIN_TIER_SLOTS = 16

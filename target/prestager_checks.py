@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from prestage.target.settings import PrestagerSettings
+from prestage.target.settings import MAX_CPU, PrestagerSettings
 from prestage.target.sizes import quote, size_text
 
 Found = tuple[str, str]
@@ -14,6 +14,7 @@ Found = tuple[str, str]
 
 MIN_ORDERS, MAX_ORDERS = 1 << 6, 1 << 20
 MIN_MEMORY, MAX_MEMORY = 128 << 20, 1 << 40
+SCHEDULING = ("idle", "nice")
 MAX_SEED = (1 << 63) - 1
 MIN_TIME_SCALE, MAX_TIME_SCALE = 0.001, 1000.0
 
@@ -21,6 +22,7 @@ MIN_TIME_SCALE, MAX_TIME_SCALE = 0.001, 1000.0
 def check_prestager(prestager: PrestagerSettings) -> Iterator[Found]:
     """Yield the faults of the prestager's settings."""
     yield from _check_snapshot(prestager.snapshot)
+    yield from _check_scheduling(prestager)
     period_s = prestager.snapshot_s
     if period_s and not 1 <= period_s <= 86400:
         yield "prestager.snapshot_s", f"found {period_s:g}s, expected 0, or 1s to 86400s"
@@ -41,6 +43,15 @@ def check_prestager(prestager: PrestagerSettings) -> Iterator[Found]:
     if not MIN_TIME_SCALE <= prestager.time_scale <= MAX_TIME_SCALE:
         expected = f"expected {MIN_TIME_SCALE:g} to {MAX_TIME_SCALE:g}"
         yield "prestager.time_scale", f"found {prestager.time_scale:g}, {expected}"
+
+
+def _check_scheduling(prestager: PrestagerSettings) -> Iterator[Found]:
+    if prestager.scheduling not in SCHEDULING:
+        expected = f"expected {' or '.join(SCHEDULING)}"
+        yield "prestager.scheduling", f"found {quote(prestager.scheduling)}, {expected}"
+    for index, cpu in enumerate(prestager.cpus):
+        if not 0 <= cpu <= MAX_CPU:
+            yield f"prestager.cpus[{index}]", f"found {cpu}, expected 0 to {MAX_CPU}"
 
 
 def _check_snapshot(path: str) -> Iterator[Found]:

@@ -12,6 +12,8 @@ import msgspec
 DEFAULT_NQN = "nqn.2026-11.io.prestage:default"
 DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 MAX_NSID = 1024
+MAX_CPU = 4095
+"""The highest number of a processor that can be named."""
 MAX_TENANTS = 4096
 """Hosts that have a number, and with it hints, of their own."""
 
@@ -182,6 +184,10 @@ class PrestagerSettings(Settings, frozen=True):
     """Orders of it that wait for the data path at most, a power of two."""
     silence_s: float = 10.0
     """Without a sign of life for so long it is killed and started anew."""
+    scheduling: str = "idle"
+    """`idle`: it runs when nothing else wants its processor; `nice`: less often than others."""
+    cpus: list[int] = msgspec.field(default_factory=list)
+    """It runs on these; empty: on those that no reactor is pinned to, if there are any."""
     seed: int = 0
     """Of what it decides by chance: the holdout, and what it tries."""
     time_scale: float = 1.0

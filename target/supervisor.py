@@ -24,6 +24,7 @@ import msgspec
 import prestage
 from prestage.target.datapath import DataPath
 from prestage.target.prestager.launch import Alive, Launch, Words
+from prestage.target.processes import usage_of
 from prestage.target.settings import TargetSettings
 
 __all__ = ["COMMAND", "State", "Supervisor"]
@@ -33,7 +34,6 @@ log = logging.getLogger("prestage.prestager")
 COMMAND: Final = (sys.executable, "-m", "prestage.target.prestager")
 """What is run; its settings follow."""
 SNAPSHOT_NAME: Final = "prestager.snapshot"
-NICENESS: Final = 10
 START_S: Final = 60.0
 """It may take so long to read what it had learned."""
 STOP_S: Final = 10.0
@@ -70,12 +70,13 @@ class Child:
 
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
-    born_s: float
     heard_s: float
     """When it gave a sign of life; before the first, when it was born."""
     listener: asyncio.Task[None]
     tail: asyncio.Task[bytes]
     alive: Alive | None = None
+    cpu_s: float = 0.0
+    """Processor time it had had by then."""
 
 
 @dataclass
@@ -207,7 +208,6 @@ class Supervisor:
         child = Child(
             process,
             writer,
-            born_s=loop.time(),
             heard_s=loop.time(),
             listener=loop.create_task(self._listen(reader)),
             tail=loop.create_task(_last_words(process.stderr)),
@@ -235,33 +235,40 @@ class Supervisor:
             memory_bytes=own.memory,
             hang_s=max(START_S, own.silence_s),
             orphan_s=STOP_S,
-            niceness=NICENESS,
+            is_idle=own.scheduling == "idle",
+            cpus=own.cpus or _left_by(self.settings.cpus),
         )
 
     async def _watch(self, child: Child) -> str:
         """Return how it ended. One that gives no sign of life is killed."""
-        loop = asyncio.get_running_loop()
+        loop, own = asyncio.get_running_loop(), self.settings.prestager
         ending = loop.create_task(child.process.wait())
         killed = ""
         while not ending.done():
             left_s = max(self._silent_at(child) - loop.time(), 0.001)
             # It is judged more strictly once it has been heard.
-            await asyncio.wait({ending}, timeout=min(left_s, self.settings.prestager.silence_s))
+            await asyncio.wait({ending}, timeout=min(left_s, own.silence_s))
             if ending.done() or loop.time() < self._silent_at(child):
                 continue
             # The target itself may have been stopped: what has come meanwhile counts.
             await asyncio.wait({ending}, timeout=SECOND_LOOK_S)
-            if not ending.done() and loop.time() >= self._silent_at(child) and not killed:
-                silent_s = loop.time() - child.heard_s
-                killed = f"gave no sign of life for {silent_s:.1f} s and was killed"
-                self._kill(child)
+            if ending.done() or loop.time() < self._silent_at(child) or killed:
+                continue
+            now = usage_of(child.process.pid)
+            # One that would run but is not let has done nothing wrong.
+            if now.is_runnable and now.cpu_s - child.cpu_s < self._patience_s(child):
+                continue
+            silent_s = loop.time() - child.heard_s
+            killed = f"gave no sign of life for {silent_s:.1f} s and was killed"
+            self._kill(child)
         said = await self._bury(child)
         return killed or _how(ending.result(), said)
 
+    def _patience_s(self, child: Child) -> float:
+        return START_S if child.alive is None else self.settings.prestager.silence_s
+
     def _silent_at(self, child: Child) -> float:
-        if child.alive is None:
-            return child.born_s + START_S
-        return child.heard_s + self.settings.prestager.silence_s
+        return child.heard_s + self._patience_s(child)
 
     def _kill(self, child: Child) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -296,6 +303,7 @@ class Supervisor:
             self.state = State.RUNNING
             log.info("the prestager runs as process %d", child.process.pid)
         child.alive, child.heard_s = alive, asyncio.get_running_loop().time()
+        child.cpu_s = usage_of(child.process.pid).cpu_s
         troubles = {f"{about}: {text}" for about, text in alive.troubles.items()}
         for text in sorted(troubles - self._told):
             log.warning("prestager: %s", text)
@@ -361,6 +369,11 @@ def _how(status: int, said: str) -> str:
         ended = f"ended with status {status}"
     last = said.splitlines()[-1] if said else ""
     return f"{ended}: {last}" if last else ended
+
+
+def _left_by(reactors: Sequence[int]) -> list[int]:
+    """Return the processors that no reactor is pinned to; none: there are no others."""
+    return sorted(os.sched_getaffinity(0) - set(reactors)) if reactors else []
 
 
 def _environment() -> dict[str, str]:

@@ -1,9 +1,9 @@
 /* The shared memory. Each word of it is loaded once, into memory of our own, and looked at there:
  * between two looks the model may have changed it. */
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../sealed.h"
 #include "internal.h"
 
 enum { PAGE_BYTES = 4096 };
@@ -12,17 +12,6 @@ static_assert(sizeof(struct ps_order) == 64, "an order is a cache line");
 static_assert(sizeof(struct ps_orders_header) == 192, "the header is three cache lines");
 static_assert(offsetof(struct ps_orders_header, head) == 64, "head has a cache line of its own");
 static_assert(offsetof(struct ps_orders_header, tail) == 128, "tail has a cache line of its own");
-
-/* All of it is taken now: a page that cannot be had later would be a signal in the data path.
- * Nobody can make it smaller under us, or larger, or allow that again. */
-static int new_memory(size_t size) {
-  int fd = memfd_create("prestage-orders", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return -1;
-  int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  if (fallocate(fd, 0, 0, (off_t)size) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0) return fd;
-  close(fd);
-  return -1;
-}
 
 static void tell(uint64_t *place, uint64_t value) {
   __atomic_store_n(place, value, __ATOMIC_RELAXED);
@@ -54,7 +43,7 @@ bool orders_memory_init(struct ps_orders *orders) {
   size_t values_offset = PAGE_BYTES + ((orders_bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1));
   if (values_offset > UINT32_MAX - 2 * table_bytes) return false;
   orders->memory_bytes = values_offset + 2 * table_bytes;
-  orders->fd = new_memory(orders->memory_bytes);
+  orders->fd = sealed_memory("prestage-orders", orders->memory_bytes);
   if (orders->fd < 0) return false;
   uint8_t *memory =
       mmap(NULL, orders->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, orders->fd, 0);

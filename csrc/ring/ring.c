@@ -4,10 +4,11 @@
 #include "../ring.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "../sealed.h"
 
 enum { FACTS_OFFSET = 4096 };
 
@@ -29,17 +30,6 @@ struct ps_ring {
   size_t size;    /* of the memory, bytes */
 };
 
-/* All of it is taken now: a page that cannot be had later would be a signal in the data path.
- * Nobody can make it smaller under us, or larger, or allow that again. */
-static int new_memory(size_t size) {
-  int fd = memfd_create("prestage-facts", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return -1;
-  int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  if (fallocate(fd, 0, 0, (off_t)size) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0) return fd;
-  close(fd);
-  return -1;
-}
-
 static void begin(struct ps_ring *ring) {
   assert(ring != NULL && ring->header != NULL);
   ring->facts = (struct ps_fact *)((uint8_t *)ring->header + FACTS_OFFSET);
@@ -57,7 +47,7 @@ struct ps_ring *ps_ring_new(uint64_t capacity) {
   if (ring == NULL) return NULL;
   ring->capacity = capacity;
   ring->size = FACTS_OFFSET + (size_t)capacity * sizeof(struct ps_fact);
-  ring->fd = new_memory(ring->size);
+  ring->fd = sealed_memory("prestage-facts", ring->size);
   if (ring->fd >= 0) {
     void *memory = mmap(NULL, ring->size, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
     if (memory != MAP_FAILED) {

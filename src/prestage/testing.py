@@ -38,6 +38,7 @@ from prestage.target.settings import (
     LimitSettings,
     ListenerSettings,
     NamespaceSettings,
+    PrestagerSettings,
     SubsystemSettings,
     TargetSettings,
     TierSettings,
@@ -74,6 +75,7 @@ class Target:
         hosts: Sequence[str] = (),
         dram: str | int = DEFAULT_DRAM,
         extension: bool = False,
+        prestager: bool = False,
         settings: TargetSettings | None = None,
         make: Callable[[TargetSettings], view.TargetLike] = make_target,
     ) -> None:
@@ -86,10 +88,10 @@ class Target:
         self.directory = Path(tempfile.mkdtemp(prefix="prestage-"))
         self._make = make
         try:
-            self.settings = require_valid(
-                settings or _settings(namespaces, nqn, hosts, dram, self.directory, extension),
-                "Target",
+            wanted = settings or _settings(
+                namespaces, nqn, hosts, dram, self.directory, extension, prestager
             )
+            self.settings = require_valid(wanted, "Target")
         except BaseException:
             shutil.rmtree(self.directory)
             raise
@@ -170,6 +172,7 @@ def _settings(
     dram: str | int,
     directory: Path,
     extension: bool,
+    prestager: bool,
 ) -> TargetSettings:
     subsystem = SubsystemSettings(
         nqn=nqn,
@@ -183,6 +186,8 @@ def _settings(
         # Huge pages would be taken from whoever else uses the machine.
         tier=TierSettings(size=parse_size(dram), huge_pages=False),
         limits=LimitSettings(connections=256, stop_s=STOP_S),
+        # A process for each target is half the time of a short test.
+        prestager=PrestagerSettings(enabled=prestager),
         state_directory=str(directory),
     )
 

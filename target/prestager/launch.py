@@ -50,8 +50,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Processor time without a sign of life after which it ends by itself."""
     orphan_s: float = 10.0
     """It may take so long to end when the target has died."""
-    niceness: int = 0
-    """Added to that of the target."""
+    is_idle: bool = True
+    """It runs only when nothing else wants its processor; False: less often than others."""
+    cpus: list[int] = []
+    """It runs on these, as far as there are such; empty: wherever the target may."""
 
 
 class Words(msgspec.Struct, frozen=True, omit_defaults=True):

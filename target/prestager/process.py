@@ -42,6 +42,8 @@ REST_S: Final = 0.01
 """The longest rest after a turn."""
 SHARE: Final = 4
 """And so often that they do not fill more than this part of the ring."""
+NICENESS: Final = 10
+"""Added to that of the target."""
 OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 SPARED: Final = "500"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -109,7 +111,7 @@ def main(
 
 def _behave(launch: Launch) -> None:
     """Stand back for the data path, and take no more memory than is allowed."""
-    os.nice(launch.niceness)
+    _schedule(is_idle=launch.is_idle, cpus=launch.cpus)
     with contextlib.suppress(OSError):
         # Should memory run out, it is this process that can be spared.
         OOM_SCORE.write_text(SPARED, "ascii")
@@ -118,6 +120,16 @@ def _behave(launch: Launch) -> None:
         wanted = _data_bytes() + launch.memory_bytes
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _schedule(*, is_idle: bool, cpus: Sequence[int]) -> None:
+    """Run behind others, whatever policy the target has: real time would be inherited."""
+    os.sched_setscheduler(0, os.SCHED_IDLE if is_idle else os.SCHED_OTHER, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19))
+    with contextlib.suppress(OSError):
+        # Processors come and go; those that it inherited are as good.
+        if cpus:
+            os.sched_setaffinity(0, cpus)
 
 
 def _data_bytes() -> int:

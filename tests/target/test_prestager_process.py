@@ -67,16 +67,30 @@ def test_what_followed_once_is_ordered_when_the_first_is_read_again(
 
 
 def test_it_stands_back_and_says_how_it_is(memories: Memories, tmp_path: Path) -> None:
-    with Prestaged(memories, tmp_path / "snapshot", niceness=7) as process:
+    cpu = min(os.sched_getaffinity(0))
+    with Prestaged(memories, tmp_path / "snapshot", cpus=[cpu]) as process:
         assert process.hear().report["holdout_share"] == 0.25
-        assert os.getpriority(os.PRIO_PROCESS, process.process.pid) == min(
-            os.getpriority(os.PRIO_PROCESS, 0) + 7, 19
-        )
+        pid = process.process.pid
+        assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+        assert os.sched_getaffinity(pid) == {cpu}
         alive = learn(process)
         assert alive.counters["facts"] == len(CHAIN)
         assert alive.counters["facts_waiting"] == 0
         assert alive.counters["memory_bytes"] > 1 << 20
         assert alive.troubles == {}
+        assert process.end() == 0
+
+
+def test_it_can_have_a_share_and_does_without_a_processor_that_is_not_there(
+    memories: Memories, tmp_path: Path
+) -> None:
+    with Prestaged(memories, tmp_path / "snapshot", is_idle=False, cpus=[4095]) as process:
+        process.hear()
+        pid = process.process.pid
+        assert os.sched_getscheduler(pid) == os.SCHED_OTHER
+        niceness = os.getpriority(os.PRIO_PROCESS, 0) + 10
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(niceness, 19)
+        assert os.sched_getaffinity(pid) == os.sched_getaffinity(0)
         assert process.end() == 0
 
 

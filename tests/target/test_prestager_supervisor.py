@@ -17,6 +17,7 @@ from prestager_support import FOLLOWER, SLOT, TROUBLE, Memories
 from prestage.target import supervisor as module
 from prestage.target.datapath import DataPath
 from prestage.target.prestager import snapshot
+from prestage.target.processes import Usage
 from prestage.target.settings import PrestagerSettings, TargetSettings, TierSettings
 from prestage.target.supervisor import State, Supervisor
 
@@ -180,6 +181,26 @@ def test_one_that_hangs_is_killed_and_started_anew(
         path.memories.wake()
         await until(running(one, restarts=1))
         assert "no sign of life" in one.last_error
+        await one.stop()
+
+    run(main())
+
+
+def test_one_that_gets_no_processor_is_waited_for(
+    path: OrdersOnly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starved, busy = Usage(is_runnable=True, cpu_s=0.5), Usage(is_runnable=True, cpu_s=4)
+    answers: list[Usage] = []
+    monkeypatch.setattr(module, "usage_of", lambda _: answers.pop(0) if answers else starved)
+
+    async def main() -> None:
+        one = supervisor(path, tmp_path, silence_s=3)
+        await one.start()
+        await until(running(one))
+        os.kill(pid(one), signal.SIGSTOP)
+        answers.extend([starved, starved, starved, busy])
+        await until(running(one, restarts=1))
+        assert answers == []
         await one.stop()
 
     run(main())

@@ -69,7 +69,10 @@ def chain() -> list[int]:
 
 
 def settings(folder: Path, **prestager: Any) -> TargetSettings:
-    """A target with a tier of FRAMES slots before one namespace on modelled flash."""
+    """A target with a tier of FRAMES slots before one namespace on modelled flash.
+
+    Tests wait for the prestager, which has to go on however busy the machine is.
+    """
     namespace = NamespaceSettings(
         path=str(folder / "image"), media="model", media_options=dict(MEDIUM), block=BLOCK
     )
@@ -78,7 +81,9 @@ def settings(folder: Path, **prestager: Any) -> TargetSettings:
         subsystems=[SubsystemSettings(nqn=NQN, namespaces=[namespace])],
         tier=TierSettings(size=FRAMES * SLOT, slot=SLOT, huge_pages=False),
         limits=LimitSettings(connections=64, max_transfer=MIB // 4, stop_s=20),
-        prestager=PrestagerSettings(snapshot=str(folder / "learned"), **prestager),
+        prestager=PrestagerSettings(
+            snapshot=str(folder / "learned"), scheduling="nice", **prestager
+        ),
         state_directory=str(folder / "state"),
     )
 

@@ -148,10 +148,17 @@ def test_it_counts_as_a_read_and_by_its_priority(target: RunningTarget, queue: Q
         assert after["pending"] == 0
 
 
-def test_deadline_that_has_passed_makes_it_late_and_no_less_a_read(queue: Queue) -> None:
-    slba = 32 * MIB // BLOCK  # cold: it takes a moment
+def test_deadline_that_has_passed_makes_it_late_and_no_less_a_read(
+    target: RunningTarget, queue: Queue
+) -> None:
+    slba = 12 * MIB // BLOCK  # read by nobody else, so that it has to wait for the medium
+    target.media_control("stall", "arm", nsid=SLOW)
     before = counted(queue, 2)
-    answer = queue.execute(hints.dated_read(slba, 8, deadline_us=0, priority=2), expected=8 * BLOCK)
+    entry = hints.dated_read(slba, 8, deadline_us=0, priority=2, nsid=SLOW)
+    cid = queue.submit(entry, expected=8 * BLOCK)
+    assert counted(queue, 2)["pending"] == 1
+    target.media_control("stall", "release", nsid=SLOW)
+    answer = queue.wait(cid)
     assert answer.is_ok
     assert answer.data == bytes(8 * BLOCK)
     after = counted(queue, 2)

@@ -71,7 +71,10 @@ channels = {regime.channels}
 
 
 def _settings(regime: Regime, frames: int, *, speed: float, seed: int, prestager: bool) -> str:
-    """Return the tables that decide what is kept and when, all times divided by `speed`."""
+    """Return the tables that decide what is kept and when, all times divided by `speed`.
+
+    What the prestager has to do is not divided, so it gets a share of processors that are busy.
+    """
     return f"""
 [tier]
 size = {frames * regime.slot_size}
@@ -94,6 +97,7 @@ ring_facts = {RING_FACTS}
 [prestager]
 enabled = {str(prestager).lower()}
 time_scale = {speed:g}
+scheduling = "nice"
 holdout_percent = {100 * PrestagerConfig().holdout_share:g}
 orders = {ORDERS}
 seed = {seed}
