@@ -17,7 +17,7 @@ from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.classes import hold_classes
 from prestage.target.prestager.continuation import continuing
 from prestage.target.prestager.expected import Expected
-from prestage.target.prestager.extents import ABSENT, EXTENT_BITS, I64, ExtentMap
+from prestage.target.prestager.extents import ABSENT, AHEAD, EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Formation, Touches
 from prestage.target.prestager.groups import Groups
@@ -210,7 +210,7 @@ class Prestager:
             "hazard": (self._retention.hazard, ("returned",)),
             "prices": (self._retention.prices, ("memory", "flash")),
             "ledger": (ledger, ledger.LEARNED),
-            "holdout": (self._speculation.holdout, ("sums",)),
+            "holdout": (self._speculation.holdout, ("sums", "served")),
             "retention": (self._retention, ("life_s",)),
             "engine": (self, ("_last_id",)),
         }
@@ -227,11 +227,15 @@ class Prestager:
         if over is None:
             return
         touches = self._formation.take(over)
+        is_read = ~touches.is_write
+        ahead = (self._extents.marks[touches.rows] & AHEAD) != 0
+        holdout = self._speculation.holdout
+        holdout.see_reads(int(is_read.sum()), int(np.sum(is_read & touches.is_hit & ~ahead)))
         self._speculation.see_touches(touches)
         self._retention.see_touches(touches)
+        holdout.see_shadow(*self._retention.shadows.take_plain())
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
-        is_read = ~touches.is_write
         self._reads += float(is_read.sum())
         self._flash_reads += float((is_read & ~touches.is_hit).sum())
         self._look_around(touches, float(over.times_s.max()))

@@ -67,7 +67,9 @@ class ShadowCache:
         place = np.searchsorted(self._keys, keys, sorter=order)
         at = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(keys), int)
         found = (self._keys[at] == keys) if len(order) else np.zeros(len(keys), bool)
-        self.hits += float(np.sum(found & is_read))
+        again = np.ones(len(keys), bool)
+        again[np.unique(keys, return_index=True)[1]] = False
+        self.hits += float(np.sum((found | again) & is_read))
         self._classes[at[found]] = classes[found]
         self._times_s[at[found]] = times_s[found]
         new, index = np.unique(keys[~found][::-1], return_index=True)
@@ -75,12 +77,14 @@ class ShadowCache:
         self._classes = np.concatenate((self._classes, classes[~found][::-1][index]))
         self._times_s = np.concatenate((self._times_s, times_s[~found][::-1][index]))
         if len(self._keys) > self._capacity:
-            self._shrink(float(times_s[-1]), table)
+            # What comes together is taken in before anything goes: as much as is then too much at
+            # its end is too little at its start, so that it is the capacity in the mean.
+            self._shrink(max(self._capacity - len(new) // 2, 1), float(times_s[-1]), table)
 
-    def _shrink(self, now_s: float, table: NDArray[Any]) -> None:
+    def _shrink(self, count: int, now_s: float, table: NDArray[Any]) -> None:
         worth = table[self._classes, age_bins(now_s - self._times_s)]
         order = np.lexsort((self._times_s, worth))
-        stays = np.sort(order[len(order) - self._capacity :])
+        stays = np.sort(order[len(order) - count :])
         self._keys, self._classes = self._keys[stays], self._classes[stays]
         self._times_s = self._times_s[stays]
 
@@ -120,6 +124,7 @@ class Shadows:
         self._lead = 0.0
         """Hits of the tier less those of the second policy's shadow, of late."""
         self._late_reads = 0.0
+        self._plain = np.zeros(2)
         self._harmed_until_s = -np.inf
         self._cool_s = COOL_S
         self.is_harmed = False
@@ -153,8 +158,8 @@ class Shadows:
         keys, times_s, is_read, is_hit, *named = parts
         self._waiting.clear()
         self._waits = 0
-        base = self._caches[self.policies[1]]
-        before = base.hits
+        base, plain = self._caches[self.policies[1]], self._caches[self.chosen]
+        before, plain_before = base.hits, plain.hits
         for start in range(0, len(keys), BATCH):
             part = slice(start, start + BATCH)
             for classes, (policy, cache) in zip(named, self._caches.items(), strict=True):
@@ -163,6 +168,13 @@ class Shadows:
         self.reads += float(np.sum(is_read))
         self._late_reads += float(np.sum(is_read))
         self._lead += float(np.sum(is_hit & is_read)) - (base.hits - before)
+        self._plain += float(np.sum(is_read)), plain.hits - plain_before
+
+    def take_plain(self) -> tuple[float, float]:
+        """Return sampled reads since the last call, and hits of the shadow of what is in force."""
+        reads, hits = self._plain.tolist()
+        self._plain[:] = 0
+        return reads, hits
 
     def fade(self, elapsed_s: float) -> None:
         """Let what was counted lose weight."""

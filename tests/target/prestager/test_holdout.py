@@ -42,3 +42,20 @@ def test_the_interval_covers_the_true_benefit_in_most_runs() -> None:
         benefit = holdout.benefit()
         covered += benefit.low <= true <= benefit.high
     assert covered >= 90
+
+
+def test_what_was_driven_out_is_taken_off_what_was_gained() -> None:
+    holdout = Holdout(0.1, 1)
+    acted = np.arange(1000) >= 100
+    holdout.settle(acted, np.where(acted, 4, 0))
+    before = holdout.benefit()
+    assert before.displaced == 0 and before.hits == 3600
+    # Of 10,000 reads the tier had kept 1,500; a tier that keeps only would have had a fifth.
+    holdout.see_reads(10_000, 1500)
+    holdout.see_shadow(1000.0, 200.0)
+    after = holdout.benefit()
+    assert after.displaced == 500 and after.hits == 3100
+    assert after.high - after.low > before.high - before.low, "a sample says less than all reads"
+    holdout.see_shadow(9000.0, 1800.0)
+    whole = holdout.benefit()
+    assert whole.hits == 3100 and np.isclose(whole.high - whole.low, before.high - before.low)

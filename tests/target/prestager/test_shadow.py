@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
+import pytest
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES
 from prestage.target.prestager.shadow import Sampled, ShadowCache, Shadows
@@ -29,6 +32,27 @@ def test_a_shadow_by_the_table_of_lru_is_lru() -> None:
     assert access(cache, [4], 400.0) == 0
     assert access(cache, [1, 4], 401.0) == 2
     assert access(cache, [2, 3], 402.0) <= 1
+
+
+@pytest.mark.parametrize("together", [1, 16, 128])
+def test_however_many_come_together_it_hits_as_often_as_lru(together: int) -> None:
+    rng = np.random.default_rng(SEED)
+    keys = 100 * rng.zipf(1.2, 20_000) % 65_521
+    exact, hits = OrderedDict[int, None](), 0
+    for key in keys.tolist():
+        hits += key in exact
+        exact[key] = None
+        exact.move_to_end(key)
+        if len(exact) > 256:
+            exact.popitem(last=False)
+    cache = ShadowCache(256)
+    for start in range(0, len(keys), together):
+        some = keys[start : start + together].astype(np.uint64)
+        times_s = 1.0 + np.arange(start, start + len(some)) * 0.01
+        always = np.ones(len(some), bool)
+        cache.access(some, np.full(len(some), 8, np.uint8), times_s, always, lru_table())
+    print(cache.hits / len(keys), hits / len(keys))
+    assert abs(cache.hits - hits) < 0.01 * len(keys), f"seed {SEED}"
 
 
 def sampled(keys: np.ndarray, time_s: float, *, is_hit: bool = True) -> Sampled:
@@ -81,3 +105,16 @@ def test_what_was_counted_fades() -> None:
     shadows.reads = 8.0
     shadows.fade(20)
     assert shadows.reads == 2.0
+
+
+def test_hits_of_what_is_in_force_are_told_once() -> None:
+    tables = {"learned": lru_table(), "lru": lru_table()}
+    shadows = Shadows(("learned", "lru"), 100, 1e9)
+    keys = np.arange(50)
+    classes = np.full(50, 9, np.uint8)
+    for step in range(4):
+        named = {"learned": classes, "lru": classes}
+        shadows.see(sampled(keys, 10.0 * step + 1, is_hit=False), named, tables)
+    reads, hits = shadows.take_plain()
+    assert reads >= 100 and hits == reads - 50, "the first of each was no hit"
+    assert shadows.take_plain() == (0, 0)
