@@ -26,7 +26,9 @@ __all__ = ["Sampled", "ShadowCache", "Shadows"]
 ENTRIES: Final = 1024
 """Of a shadow cache at most, which says what share is sampled."""
 BATCH: Final = 128
-"""Sampled accesses that are taken together."""
+"""Sampled accesses that are taken together at most."""
+BATCH_SHARE: Final = 8
+"""And no more than this part of what a shadow holds."""
 WAIT_S: Final = 1.0
 """The longest time that they wait for others."""
 MARGIN: Final = 0.004
@@ -113,6 +115,7 @@ class Shadows:
         self.share = min(1.0, ENTRIES / frame_count)
         capacity = max(1, round(frame_count * self.share))
         self._capacity = capacity
+        self._batch = max(1, min(BATCH, capacity // BATCH_SHARE))
         self._caches = {policy: ShadowCache(capacity) for policy in self.policies}
         self._half_life_s = half_life_s
         self._threshold = np.uint64(min(self.share * 2.0**64, 2.0**64 - 2048))
@@ -160,8 +163,8 @@ class Shadows:
         self._waits = 0
         base, plain = self._caches[self.policies[1]], self._caches[self.chosen]
         before, plain_before = base.hits, plain.hits
-        for start in range(0, len(keys), BATCH):
-            part = slice(start, start + BATCH)
+        for start in range(0, len(keys), self._batch):
+            part = slice(start, start + self._batch)
             for classes, (policy, cache) in zip(named, self._caches.items(), strict=True):
                 table = tables[policy]
                 cache.access(keys[part], classes[part], times_s[part], is_read[part], table)

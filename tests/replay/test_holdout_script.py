@@ -30,7 +30,7 @@ def script() -> ModuleType:
 
 def trial(script: ModuleType, true: int, low: float, high: float) -> Any:
     return script.Trial(
-        seed=1, reads=1000, everywhere=500 + true, nowhere=500, acted=95, held=5,
+        seed=1, reads=1000, hits=500 + true, nowhere=500, acted=95, held=5,
         measured=(low + high) / 2, low=low, high=high,
     )  # fmt: skip
 
@@ -44,7 +44,7 @@ def test_an_interval_without_ends_covers_nothing(script: ModuleType) -> None:
     assert found["true_points"] == 5
 
 
-def test_acting_everywhere_is_set_beside_acting_nowhere(
+def test_acting_is_set_beside_acting_on_nothing(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = 4
