@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from prestage.target.prestager import neighbours
 from prestage.target.prestager.neighbours import (
     AGAIN_S,
     LOOKS,
@@ -15,6 +17,12 @@ from prestage.target.prestager.neighbours import (
 SEED = 2
 EVERYWHERE = np.arange(5000, dtype=np.int32)
 """Each extent is a group of its own, with the number of its row."""
+
+
+@pytest.fixture
+def _all_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found, however likely it is."""
+    monkeypatch.setattr(neighbours, "LEAST_CHANCE", 0.0)
 
 
 def vector(value: int) -> bytes:
@@ -38,6 +46,7 @@ def test_a_falling_series_is_the_nearest_that_never_rises() -> None:
     assert np.allclose(found, [0.6, 0.6, 0.25, 0.25])
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_the_nearest_of_the_same_family_are_found_and_others_are_not() -> None:
     rng = np.random.default_rng(SEED)
     near = Neighbours(4096, 1e9)
@@ -54,6 +63,7 @@ def test_the_nearest_of_the_same_family_are_found_and_others_are_not() -> None:
     assert sorted(touched(near, [1300], 5.0)) == list(range(MOST)), f"seed {SEED}"
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_extents_with_one_signature_come_together() -> None:
     near = Neighbours(64, 1e9)
     for row in range(40):
@@ -68,6 +78,7 @@ def test_extents_with_one_signature_come_together() -> None:
     assert near.after(np.array([3]), owner, 199.0).groups.tolist() == []
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_how_near_is_near_is_learned() -> None:
     rng = np.random.default_rng(SEED)
     near = Neighbours(4096, 1e9)
@@ -90,6 +101,7 @@ def test_how_near_is_near_is_learned() -> None:
     assert 2 < found.lags_s[0] < 8
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_what_several_neighbours_say_is_told_apart_from_what_one_says() -> None:
     near = Neighbours(64, 1e9)
     for row in range(8):
@@ -104,6 +116,7 @@ def test_what_several_neighbours_say_is_told_apart_from_what_one_says() -> None:
     assert touched(near, [1], now_s + 1005)[7] > 0.65
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_what_is_touched_again_at_once_is_one_use_and_says_nothing_new() -> None:
     near = Neighbours(64, 1e9)
     for row in range(2):
@@ -118,6 +131,7 @@ def test_what_is_touched_again_at_once_is_one_use_and_says_nothing_new() -> None
     assert near.used.sum() == 0, "it came too late"
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_many_at_once_are_looked_at_as_far_as_there_is_time() -> None:
     near = Neighbours(4096, 1e9)
     for row in range(4 * LOOKS):
@@ -126,9 +140,22 @@ def test_many_at_once_are_looked_at_as_far_as_there_is_time() -> None:
     assert near.asked.sum() == MOST * LOOKS
 
 
+@pytest.mark.usefixtures("_all_are_said")
 def test_the_oldest_signature_gives_way() -> None:
     near = Neighbours(2, 1e9)
     for row in range(3):
         near.sign(row, vector(row), 128, 1)
     assert touched(near, [0], 1.0) == {}
     assert sorted(touched(near, [1], 1.0)) == [2]
+
+
+def test_what_is_unlikely_is_watched_and_not_said() -> None:
+    near = Neighbours(64, 1e9)
+    for row in range(2):
+        near.sign(row, vector(row), 128, 1)
+    assert touched(near, [0], 0.0) == {} and near.asked.sum() == 1
+    for turn in range(1, 20):
+        touched(near, [0], 1000.0 * turn)
+        touched(near, [1], 1000.0 * turn + 10)
+    near.update()
+    assert touched(near, [0], 99_000.0)[1] > 0.3

@@ -48,7 +48,7 @@ def test_however_many_come_together_it_hits_as_often_as_lru(together: int) -> No
     cache = ShadowCache(256)
     for start in range(0, len(keys), together):
         some = keys[start : start + together].astype(np.uint64)
-        times_s = 1.0 + np.arange(start, start + len(some)) * 0.01
+        times_s = 1.0 + 0.01 * np.arange(start, start + len(some), dtype=np.float64)
         always = np.ones(len(some), bool)
         cache.access(some, np.full(len(some), 8, np.uint8), times_s, always, lru_table())
     print(cache.hits / len(keys), hits / len(keys))
