@@ -17,7 +17,7 @@ from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.classes import hold_classes
 from prestage.target.prestager.continuation import continuing
 from prestage.target.prestager.expected import Expected
-from prestage.target.prestager.extents import ABSENT, AHEAD, EXTENT_BITS, I64, ExtentMap
+from prestage.target.prestager.extents import ABSENT, EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Formation, Touches
 from prestage.target.prestager.groups import Groups
@@ -228,12 +228,10 @@ class Prestager:
             return
         touches = self._formation.take(over)
         is_read = ~touches.is_write
-        ahead = (self._extents.marks[touches.rows] & AHEAD) != 0
-        holdout = self._speculation.holdout
-        holdout.see_reads(int(is_read.sum()), int(np.sum(is_read & touches.is_hit & ~ahead)))
+        self._retention.see_touches(touches)  # before marks of what was fetched are taken off
         self._speculation.see_touches(touches)
-        self._retention.see_touches(touches)
-        holdout.see_shadow(*self._retention.shadows.take_plain())
+        plain = self._retention.shadows.take_plain()
+        self._speculation.holdout.see_reads(int(is_read.sum()), *plain)
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
         self._reads += float(is_read.sum())

@@ -72,7 +72,8 @@ class Holdout:
         self.sums: NDArray[np.float64] = np.zeros((2, 3))
         """By held (0) and acted (1): predictions, hits, squares of hits."""
         self.served: NDArray[np.float64] = np.zeros(4)
-        """Reads; hits on what the tier had kept; reads of the shadow's sample; hits of these."""
+        """Reads; those of the shadow's sample; of these, hits in the shadow alone, and hits in the
+        tier alone on what it had kept."""
 
     def is_held(self, serials: I64) -> Bools:
         """Tell which predictions are not to be acted on."""
@@ -84,21 +85,20 @@ class Holdout:
             mine = hits[is_acted == bool(kind)].astype(np.float64)
             self.sums[kind] += (len(mine), mine.sum(), (mine**2).sum())
 
-    def see_reads(self, reads: int, kept: int) -> None:
-        """So many extents were read, of which so many were there without having been fetched."""
-        self.served[:2] += reads, kept
+    def see_reads(self, reads: int, sampled: float, more: float, less: float) -> None:
+        """Take in how many extents were read, and how many of a sample only shadow or tier had.
 
-    def see_shadow(self, reads: float, hits: float) -> None:
-        """So many reads of the sample were hits where nothing is fetched."""
-        self.served[2:] += reads, hits
+        The shadow is of the tier as it would be if nothing were fetched.
+        """
+        self.served += reads, sampled, more, less
 
     def _displaced(self) -> tuple[float, float]:
         """Return the hits that were driven out, and the variance of that by the sample's size."""
-        reads, kept, sampled, hits = self.served.tolist()
+        reads, sampled, more, less = self.served.tolist()
         if sampled < 1:
             return 0.0, 0.0
-        share, ratio = min(sampled / reads, 1.0), hits / sampled
-        return ratio * reads - kept, (1 - share) * ratio * (1 - ratio) * reads**2 / sampled
+        scale, share = reads / sampled, min(sampled / reads, 1.0)
+        return (more - less) * scale, (1 - share) * (more + less) * scale**2
 
     def benefit(self) -> Benefit:
         """Return the benefit so far: the difference of means, less what was driven out.

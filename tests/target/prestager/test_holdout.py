@@ -50,12 +50,13 @@ def test_what_was_driven_out_is_taken_off_what_was_gained() -> None:
     holdout.settle(acted, np.where(acted, 4, 0))
     before = holdout.benefit()
     assert before.displaced == 0 and before.hits == 3600
-    # Of 10,000 reads the tier had kept 1,500; a tier that keeps only would have had a fifth.
-    holdout.see_reads(10_000, 1500)
-    holdout.see_shadow(1000.0, 200.0)
+    # Of a tenth of the reads 150 more would have been hits in the plain tier, and 100 fewer.
+    holdout.see_reads(10_000, 1000.0, 150.0, 100.0)
     after = holdout.benefit()
     assert after.displaced == 500 and after.hits == 3100
     assert after.high - after.low > before.high - before.low, "a sample says less than all reads"
-    holdout.see_shadow(9000.0, 1800.0)
-    whole = holdout.benefit()
-    assert whole.hits == 3100 and np.isclose(whole.high - whole.low, before.high - before.low)
+    whole = Holdout(0.1, 1)
+    whole.settle(acted, np.where(acted, 4, 0))
+    whole.see_reads(10_000, 10_000.0, 1500.0, 1000.0)
+    assert whole.benefit().hits == 3100
+    assert np.isclose(whole.benefit().high - whole.benefit().low, before.high - before.low)
