@@ -1,10 +1,12 @@
 """How groups are formed: which group a burst goes on with, and which extents move to it.
 
-A piece is what one flow accessed without a long gap. It goes on with the group of the flow's open
-burst; else with the group that most of its known extents are of, if at least half of that group is
-in it; else it begins a group of its own, which takes over what it touched and, when it touched a
-good part of that group, its history. Writes thus extend the chain that was read before them. An
-extent that groups go on taking from each other becomes a group of its own, rated by itself.
+A piece is what one flow accessed without a long gap; where hosts sign what they store, of one
+document: which documents are read beside each other is another matter. It goes on with the group
+of the flow's open burst; else with the group that most of its known extents are of, if at least
+half of that group is in it; else it begins a group of its own, which takes over what it touched
+and, when it touched a good part of that group, its history. Writes thus extend the chain that was
+read before them. An extent that groups go on taking from each other becomes a group of its own,
+rated by itself.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ NEW: Final = -2
 
 Bools = NDArray[np.bool_]
 OnReturn = Callable[[I64, F64], None]
+Documents = Callable[[I64], I64]
+"""By row, the number of what hosts have signed as one; ABSENT: nobody has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +117,24 @@ class _Rows:
     is_shared: Bools
 
 
+def _unsigned(rows: I64) -> I64:
+    return np.full(len(rows), ABSENT, np.int64)
+
+
 class Formation:
     """Keeps `extents` and `groups` as bursts come in on `flows`."""
 
     def __init__(
-        self, extents: ExtentMap, groups: Groups, flows: Flows, on_return: OnReturn
+        self,
+        extents: ExtentMap,
+        groups: Groups,
+        flows: Flows,
+        on_return: OnReturn,
+        documents: Documents = _unsigned,
     ) -> None:
         """`on_return` hears of groups that came back, and when, before their records change."""
         self._on_return = on_return
+        self._documents = documents
         self._extents = extents
         self._groups = groups
         self._flows = flows
@@ -163,6 +177,8 @@ class Formation:
         is_last = np.ones(len(flow), bool)
         is_last[:-1] = is_first[1:]
         flows.last_s[flow[is_last]] = time_s[is_last]
+        document = self._documents(accesses.rows)
+        is_long |= document != np.where(is_first, ABSENT, np.roll(document, 1))
         begins = is_first | is_long
         starts = np.flatnonzero(begins)
         none, zero = np.full(len(starts), ABSENT, np.int64), np.zeros(len(starts))

@@ -108,6 +108,7 @@ def test_sessions_that_return_in_time_are_brought_in_before_they_do() -> None:
     report = tier.prestager.report()
     assert report.groups == 60 and report.extents == 60 * CHAIN
     assert report.sources[0].in_time > 0 and report.sources[0].calibration_error < 0.3
+    assert sum(each.count for each in report.reliability) > 100
     assert report.benefit.acted > 0 and report.memory_bytes > 0
 
 

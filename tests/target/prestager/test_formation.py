@@ -17,8 +17,13 @@ class World:
     def __init__(self) -> None:
         self.extents, self.groups, self.flows = ExtentMap(), Groups(), Flows()
         self.returned: list[int] = []
-        self.formation = Formation(self.extents, self.groups, self.flows, self.hear)
+        self.document_of: dict[int, int] = {}
+        """By extent, of those that hosts have signed."""
+        self.formation = Formation(self.extents, self.groups, self.flows, self.hear, self.documents)
         self.seen: set[int] = set()
+
+    def documents(self, rows: np.ndarray) -> np.ndarray:
+        return np.array([self.document_of.get(int(key), -1) for key in self.extents.key[rows]])
 
     def hear(self, numbers: np.ndarray, times_s: np.ndarray) -> None:
         assert len(numbers) == len(times_s)
@@ -177,4 +182,19 @@ def test_sizes_members_and_owners_agree_whatever_comes() -> None:
         if step % 50 == 0:
             world.check()
             world.groups.compact(world.extents)
+    world.check()
+
+
+def test_documents_that_are_read_beside_each_other_stay_apart() -> None:
+    world = World()
+    world.document_of = {extent: extent // 10 for extent in range(100)}
+    world.burst(1.0, [*range(10), *range(10, 20)])
+    touches = world.burst(51.0, [*range(10), *range(30, 40), 200, 201])
+    assert sorted(len(world.members(number)) for number in world.groups.live()) == [2, 10, 10, 10]
+    assert world.returned == [world.group_of(0)]
+    edges = dict(zip(touches.sources.tolist(), touches.targets.tolist(), strict=True))
+    assert edges[world.group_of(0)] == world.group_of(30)
+    assert edges[world.group_of(30)] == world.group_of(200)
+    world.burst(51.001, [*range(40, 50)])
+    assert len(world.members(world.group_of(200))) == 2, "one that comes later is not added"
     world.check()
