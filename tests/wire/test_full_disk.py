@@ -25,7 +25,7 @@ from .running import MIB, NQN, RunningTarget, base_config, merge
 
 MOUNT = 'mount -t tmpfs -o size=1m,mode=700 none "$1" && shift && exec "$@"'
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", MOUNT, "sh")
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 BLOCK = 512
 READ_BLOCKS = 64
 BLOCKS = 16 * MIB // BLOCK
