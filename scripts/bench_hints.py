@@ -5,7 +5,8 @@ and then paced at half of the rate that this reached, without and with a flood o
 records, a third each of SETs of four ranges, SIGNATUREs of 128 bits and INTENTs of what is warm,
 in full batches, by the submit opcode and by pages of the extension namespace. Sets and signatures
 speak of a second namespace of 64 GiB. Then each kind of record alone, as fast as it is taken; and
-a million sets, and a million signatures, and what memory they took.
+a million sets, and a million signatures, and what memory they took. And how long after its arrival
+a hinted set is being read (bench_decision.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from bench_decision import measure_decision
 from bench_run import (
     NO_OPTIONS,
     PLAIN_CONFIG,
@@ -37,7 +39,7 @@ from bench_run import (
     with_interval,
 )
 
-PARTS = ("reads", "records", "memory")
+PARTS = ("reads", "records", "memory", "decision")
 RECORDS_PER_S = 100_000
 MANY = 1_000_000
 MANY_BYTES = 256 << 20
@@ -247,6 +249,9 @@ def measure(parts: Sequence[str], rounds: int, seconds: float) -> dict[str, obje
                     results["reads"] = measure_reads(server, rounds, seconds)
             if "records" in parts:
                 results["records"] = measure_records(server, ring, rounds, seconds)
+            if "decision" in parts:
+                with ring.drained():
+                    results["decision"] = measure_decision(server)
             head, lost = ring.counts()
             print(f"ring of facts: {head} put in, {lost} found it full")
         if "memory" in parts:

@@ -7,12 +7,13 @@ process, and by the simulator on a virtual clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.target.prestager.announced import Announced, age_of_worth
 from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.classes import hold_classes
 from prestage.target.prestager.continuation import continuing
@@ -116,7 +117,10 @@ class Prestager:
             flash_floor=config.flash_floor, least_chance=config.least_chance,
         )  # fmt: skip
         self._formation = Formation(extents, groups, self._flows, self._retention.see_returns)
-        self._hints = Hints(self._formation, extents, groups, slot_size, config.half_life_s)
+        self._announced = Announced(extents, groups)
+        self._hints = Hints(
+            self._formation, extents, groups, slot_size, self._announced, config.half_life_s
+        )
         self._successors = Successors(SUCCESSOR_GROUPS, config.half_life_s)
         self._speculation = Speculation(
             SpeculationConfig(half_life_s=config.half_life_s), extents, groups,
@@ -220,6 +224,7 @@ class Prestager:
         touches = self._formation.take(over)
         self._speculation.see_touches(touches)
         self._retention.see_touches(touches)
+        self._announced.see_touches(touches)
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
         is_read = ~touches.is_write
@@ -269,6 +274,7 @@ class Prestager:
         if self._hints.neighbours is not None:
             self._hints.neighbours.fade(elapsed_s)
             self._hints.neighbours.update()
+        self._announced.fade(2.0 ** (-elapsed_s / self._config.half_life_s), self._refreshed_s)
         factor = 2.0 ** (-elapsed_s / USE_HALF_LIFE_S)
         self._reads *= factor
         self._flash_reads *= factor
@@ -310,8 +316,13 @@ class Prestager:
         owner = self._extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
         orders = self._orders(rows, OrderKind.CLASSIFY)
-        orders["value_class"] = self._retention.classes_in_force(owner)
+        orders["value_class"] = classes = self._retention.classes_in_force(owner)
         age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
+        if self._policy != "lru":
+            # What a hint will bring in time is as if it had waited until its chance is so small.
+            worth = self._announced.worth(rows, owner)
+            table = self._retention.worth(self._policy)
+            age_s = np.maximum(age_s, age_of_worth(table, classes, worth))
         orders["age_ns"] = (age_s * 1e9).astype(np.uint64)
         return orders
 
@@ -341,6 +352,8 @@ class Prestager:
             alive &= groups.missing[followers.groups] != 0
             dated.append((source, by_date(followers.where(alive), now_s, prices)))
         due = self._speculation.planner.by_return(now_s, self._retention.outlook, prices.memory)
+        gains = due.gains * self._announced.worth_of_groups(due.groups)
+        due = replace(due, gains=gains).where(gains > 1)
         return [*dated, (Source.RETURN, due)]
 
     def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:

@@ -113,6 +113,10 @@ class Retention:
         # Victims may be worth nearly nothing, and all else then more than these numbers can say.
         return np.minimum(values, np.finfo(np.float32).max).astype(np.float32)
 
+    def worth(self, policy: str) -> F64:
+        """Return what classes are worth by age while the tier follows a policy."""
+        return self.outlook.keep if policy == LEARNED else self._tables[policy]
+
     def classes_in_force(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
         """Return the classes of groups that the table in force is about."""
         if self.shadows.chosen == "mq":
