@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import EDGES_S
 from prestage.target.prestager.extents import I64, ExtentMap
-from prestage.target.prestager.formation import Touches
+from prestage.target.prestager.formation import Bools, Touches
 from prestage.target.prestager.groups import SHARED, Groups
 from prestage.target.prestager.hazard import F64
 
@@ -98,7 +98,12 @@ class Announced:
         groups, table = self._groups, self._table()
         tenant = np.minimum(groups.tenant[owner], len(table) - 1)
         worth = table[tenant, _bucket(self._extents.position[rows])]
-        return np.where(groups.kind[owner] == SHARED, 1.0, worth)
+        return np.asarray(np.where(groups.kind[owner] == SHARED, 1.0, worth), np.float64)
+
+    def are_told(self, rows: I64) -> Bools:
+        """Return which of these hints would bring in time, as a rule."""
+        worth = self.worth(rows, np.maximum(self._extents.group[rows], 0))
+        return np.asarray(worth < NEARLY, bool)
 
     def worth_of_groups(self, numbers: I64) -> F64:
         """Return the same of groups as a whole."""
@@ -115,7 +120,8 @@ class Announced:
         reads, announced, cold, in_time = np.moveaxis(self._counts, 1, 0)
         told = announced / (reads + DOUBT) * in_time / (cold + DOUBT)
         worth = np.maximum(1 - told, LEAST_WORTH)
-        return np.minimum(worth / np.max(worth[reads >= LEAST_READS], initial=LEAST_WORTH), 1)
+        most = np.max(worth[reads >= LEAST_READS], initial=LEAST_WORTH)
+        return np.asarray(np.minimum(worth / most, 1), np.float64)
 
 
 def age_of_worth(keep: F64, classes: NDArray[Any], worth: F64) -> F64:

@@ -223,7 +223,7 @@ class Prestager:
             return
         touches = self._formation.take(over)
         self._speculation.see_touches(touches)
-        self._retention.see_touches(touches)
+        self._retention.see_touches(touches, self._announced.are_told(touches.rows))
         self._announced.see_touches(touches)
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
@@ -318,11 +318,11 @@ class Prestager:
         orders = self._orders(rows, OrderKind.CLASSIFY)
         orders["value_class"] = classes = self._retention.classes_in_force(owner)
         age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
-        if self._policy != "lru":
+        if self._policy == LEARNED:
             # What a hint will bring in time is as if it had waited until its chance is so small.
             worth = self._announced.worth(rows, owner)
-            table = self._retention.worth(self._policy)
-            age_s = np.maximum(age_s, age_of_worth(table, classes, worth))
+            keep = self._retention.outlook.keep
+            age_s = np.maximum(age_s, age_of_worth(keep, classes, worth))
         orders["age_ns"] = (age_s * 1e9).astype(np.uint64)
         return orders
 

@@ -119,3 +119,10 @@ def test_what_rises_with_age_is_worth_less_only_after_its_peak() -> None:
     keep[:, 20:30] = 1.0
     (age_s,) = age_of_worth(keep, np.array([5]), np.array([0.1]))
     assert age_s == EDGES_S[30]
+
+
+def test_reads_that_hints_bring_in_are_told_apart() -> None:
+    world = World()
+    assert not world.announced.are_told(world.rows).any()
+    world.say_and_read(in_time=96)
+    assert world.announced.are_told(world.rows).tolist() == [True] * 96 + [False] * 104
