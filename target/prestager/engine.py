@@ -7,12 +7,13 @@ process, and by the simulator on a virtual clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.target.prestager.announced import Announced, age_of_worth
 from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.classes import hold_classes
 from prestage.target.prestager.continuation import continuing
@@ -123,7 +124,10 @@ class Prestager:
         self._formation = Formation(
             extents, groups, self._flows, self._retention.see_returns, self._documents
         )
-        self._hints = Hints(self._formation, extents, groups, slot_size, config.half_life_s)
+        self._announced = Announced(extents, groups)
+        self._hints = Hints(
+            self._formation, extents, groups, slot_size, self._announced, config.half_life_s
+        )
         self._successors = Successors(SUCCESSOR_GROUPS, config.half_life_s)
         self._speculation = Speculation(
             SpeculationConfig(half_life_s=config.half_life_s), extents, groups,
@@ -228,10 +232,12 @@ class Prestager:
             return
         touches = self._formation.take(over)
         is_read = ~touches.is_write
-        self._retention.see_touches(touches)  # before marks of what was fetched are taken off
+        # Before marks of what was fetched are taken off.
+        self._retention.see_touches(touches, self._announced.are_told(touches.rows))
         self._speculation.see_touches(touches)
         plain = self._retention.shadows.take_plain()
         self._speculation.holdout.see_reads(int(is_read.sum()), *plain)
+        self._announced.see_touches(touches)
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
         self._reads += float(is_read.sum())
@@ -285,6 +291,7 @@ class Prestager:
         if self._hints.neighbours is not None:
             self._hints.neighbours.fade(elapsed_s)
             self._hints.neighbours.update()
+        self._announced.fade(2.0 ** (-elapsed_s / self._config.half_life_s), self._refreshed_s)
         factor = 2.0 ** (-elapsed_s / USE_HALF_LIFE_S)
         self._reads *= factor
         self._flash_reads *= factor
@@ -329,8 +336,13 @@ class Prestager:
         owner = self._extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
         orders = self._orders(rows, OrderKind.CLASSIFY)
-        orders["value_class"] = self._retention.classes_in_force(owner)
+        orders["value_class"] = classes = self._retention.classes_in_force(owner)
         age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
+        if self._policy == LEARNED:
+            # What a hint will bring in time is as if it had waited until its chance is so small.
+            worth = self._announced.worth(rows, owner)
+            keep = self._retention.outlook.keep
+            age_s = np.maximum(age_s, age_of_worth(keep, classes, worth))
         orders["age_ns"] = (age_s * 1e9).astype(np.uint64)
         return orders
 
@@ -358,6 +370,8 @@ class Prestager:
             for source, followers in ((Source.CONTINUATION, reading), *self._expected.take(now_s))
         ]
         due = self._speculation.planner.by_return(now_s, self._retention.outlook, prices.memory)
+        gains = due.gains * self._announced.worth_of_groups(due.groups)
+        due = replace(due, gains=gains).where(gains > 1)
         return [*dated, (Source.RETURN, due)]
 
     def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:

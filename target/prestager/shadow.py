@@ -140,6 +140,8 @@ class Shadows:
         self._harmed_until_s = -np.inf
         self._cool_s = COOL_S
         self.is_harmed = False
+        self.is_bound = False
+        """The first is in force whatever the others hit, unless it does harm."""
 
     def see(
         self,
@@ -217,6 +219,8 @@ class Shadows:
         best = max(self.policies, key=lambda policy: ratios[policy])
         if self.is_harmed:
             self.chosen = self.policies[1]
+        elif self.is_bound:
+            self.chosen = self.policies[0]
         elif self.reads >= LEAST_READS and ratios[best] > ratios[self.chosen] + MARGIN:
             self.chosen = best
         return self.chosen

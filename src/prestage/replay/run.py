@@ -116,9 +116,15 @@ def make_script(workload: Workload, layout: Layout, hints: Sequence[Batch] = ())
 
 
 def machine_config(
-    workload: Workload, regime: Regime, layout: Layout, *, seed: int, with_model: bool
+    workload: Workload,
+    regime: Regime,
+    layout: Layout,
+    *,
+    seed: int,
+    with_model: bool,
+    tenants: int,
 ) -> MachineConfig:
-    """Return the machine that a regime stands for."""
+    """Return the machine that a regime stands for; `tenants` of hosts read, write or say hints."""
     frames = regime.frames(workload)
     settings = TargetSettings(
         tier=TierSettings(size=frames * regime.slot_size, slot=regime.slot_size),
@@ -136,7 +142,7 @@ def machine_config(
         flash=flash,
         volume_bytes=layout.volume_bytes,
         block_size=regime.block_size,
-        tenant_count=int(workload.tenant.max(initial=0)) + 1,
+        tenant_count=tenants,
         ring_facts=RING_FACTS if with_model else 0,
         orders=ORDERS if with_model else 0,
     )
@@ -219,7 +225,10 @@ def replay(
     layout = layout_of(workload, regime)
     batches = encode_hints(hints)
     script = make_script(workload, layout, batches)
-    config = machine_config(workload, regime, layout, seed=seed, with_model=policy is not None)
+    tenants = max([workload.tenants, *(each.tenant + 1 for each in batches)])
+    config = machine_config(
+        workload, regime, layout, seed=seed, with_model=policy is not None, tenants=tenants
+    )
     with Machine(config, script.events, script.data) as machine:
         run_all(machine, policy, progress)
         run = Run(

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from prestage.target.prestager.announced import COLD, WARM, Announced
 from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.continuation import continuing
 from prestage.target.prestager.extents import ExtentMap
@@ -20,7 +21,8 @@ class World:
     def __init__(self) -> None:
         self.extents, self.groups, self.flows = ExtentMap(), Groups(), Flows()
         self.formation = Formation(self.extents, self.groups, self.flows, lambda *_: None)
-        self.hints = Hints(self.formation, self.extents, self.groups, SLOT, 1e9)
+        self.announced = Announced(self.extents, self.groups)
+        self.hints = Hints(self.formation, self.extents, self.groups, SLOT, self.announced, 1e9)
 
     def take(self, *each: dict[str, Any]) -> None:
         facts = np.zeros(len(each), FACT)
@@ -58,6 +60,16 @@ def test_what_is_announced_is_left_to_its_hint() -> None:
     world.take({"kind": FactKind.SET, "aux": 1, "value": 1 << 32}, extent_range(1, 4))
     world.take({"kind": FactKind.INTENT, "aux": 1, "value": 2_000_000}, extent_range(1, 4))
     assert world.groups.asked_s[0] == 5 + 2 + AFTER_S
+
+
+def test_what_is_announced_is_marked_as_cold_or_warm() -> None:
+    world = World()
+    world.take({"kind": FactKind.SET, "aux": 1, "value": 1 << 32}, extent_range(0, 12))
+    warm = world.extents.find(np.arange(2, dtype=np.uint64))
+    world.extents.resident[warm] = 1
+    world.take({"kind": FactKind.INTENT, "aux": 1, "value": 2_000_000}, extent_range(0, 12))
+    rows = world.extents.find(np.arange(12, dtype=np.uint64))
+    assert world.extents.announced[rows].tolist() == [WARM] * 2 + [COLD] * 10
 
 
 def test_signatures_are_kept_and_others_do_no_harm() -> None:

@@ -78,6 +78,8 @@ def test_the_policy_that_hits_more_comes_into_force() -> None:
     ratios = shadows.ratios()
     assert ratios["classes"] > ratios["lru"] + 0.05, f"seed {SEED}"
     assert shadows.choose(500.0) == "classes"
+    shadows.is_bound = True
+    assert shadows.choose(501.0) == "lru"
 
 
 def test_a_tier_that_falls_behind_what_it_would_be_is_left_alone_for_a_time() -> None:
