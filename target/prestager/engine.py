@@ -203,6 +203,7 @@ class Prestager:
             "ledger": (ledger, ledger.LEARNED),
             "holdout": (self._speculation.holdout, ("sums",)),
             "retention": (self._retention, ("life_s",)),
+            "formation": (self._formation, ("ends",)),
             "engine": (self, ("_last_id",)),
         }
         return {
@@ -309,6 +310,9 @@ class Prestager:
         self._unsaid.clear()
         owner = self._extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
+        # Of what is as old the deepest in its chain goes first: what is before it is read by more.
+        order = np.lexsort((-self._extents.position[rows], self._groups.touched_s[owner]))
+        rows, owner = rows[order], owner[order]
         orders = self._orders(rows, OrderKind.CLASSIFY)
         orders["value_class"] = self._retention.classes_in_force(owner)
         age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
