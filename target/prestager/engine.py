@@ -336,7 +336,7 @@ class Prestager:
 
     def _candidates(self, now_s: float) -> list[tuple[Source, Candidates]]:
         prices, groups = self._retention.prices, self._groups
-        reading = continuing(self._bursts, self._extents, groups, self._flows)
+        reading = continuing(self._bursts, self._extents, groups, self._flows, now_s)
         found = [(Source.CONTINUATION, reading), *self._followers]
         self._followers.clear()
         dated = []
