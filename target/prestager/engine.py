@@ -216,6 +216,7 @@ class Prestager:
             "ledger": (ledger, ledger.LEARNED),
             "holdout": (self._speculation.holdout, ("sums", "served")),
             "retention": (self._retention, ("life_s",)),
+            "formation": (self._formation, ("ends",)),
             "engine": (self, ("_last_id",)),
         }
         return {
@@ -335,6 +336,9 @@ class Prestager:
         self._unsaid.clear()
         owner = self._extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
+        # Of what is as old the deepest in its chain goes first: what is before it is read by more.
+        order = np.lexsort((-self._extents.position[rows], self._groups.touched_s[owner]))
+        rows, owner = rows[order], owner[order]
         orders = self._orders(rows, OrderKind.CLASSIFY)
         orders["value_class"] = classes = self._retention.classes_in_force(owner)
         age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
@@ -363,7 +367,7 @@ class Prestager:
 
     def _candidates(self, now_s: float) -> list[tuple[Source, Candidates]]:
         prices, groups = self._retention.prices, self._groups
-        reading = continuing(self._bursts, self._extents, groups, self._flows)
+        reading = continuing(self._bursts, self._extents, groups, self._flows, now_s)
         reading = reading.where(groups.missing[reading.groups] != 0)
         dated = [
             (source, by_date(followers, now_s, prices))

@@ -11,7 +11,7 @@ from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
 from prestage.target.prestager.classes import STRATA, queue_classes, value_classes
 from prestage.target.prestager.extents import AHEAD, I64, ExtentMap
 from prestage.target.prestager.formation import Bools, Touches
-from prestage.target.prestager.groups import SHARED, Groups
+from prestage.target.prestager.groups import LIVE, SHARED, Groups
 from prestage.target.prestager.hazard import F64, ReturnHazard
 from prestage.target.prestager.intake import Evictions
 from prestage.target.prestager.prices import VICTIM_SHARE, Prices, hold_index, outlook
@@ -145,7 +145,7 @@ class Retention:
         number = groups.live()
         self.score.see_waiting(groups, number, np.full(len(number), now_s))
         self.score.update_rates()
-        own = number[groups.kind[number] != SHARED]
+        own = number[groups.kind[number] == LIVE]
         recent = own[now_s - groups.touched_s[own] < RECENT_S]
         self.score.update_cuts(groups.score[recent], groups.gap_s[recent])
         classes = groups.value_class[number].astype(np.int64)

@@ -126,6 +126,16 @@ def test_touched_extents_are_classified_and_tables_have_no_nan() -> None:
     assert np.isfinite(tier.table).all()
 
 
+def test_of_a_burst_the_deepest_in_the_chain_is_classified_first() -> None:
+    tier = Tier(made())
+    for number in (1, 2):
+        chain = range(1000 * number, 1000 * number + CHAIN)
+        tier.burst(1.0 + number * 1e-3, chain, is_write=True)
+    orders = tier.decide(9.0).orders
+    extents = (orders["offset"] // SLOT).tolist()
+    assert extents == [*range(1019, 999, -1), *range(2019, 1999, -1)]
+
+
 def test_what_was_learned_goes_on_in_another_prestager() -> None:
     tier = run(made(), 4, until_s=150.0)
     state = tier.prestager.save()

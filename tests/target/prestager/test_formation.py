@@ -8,7 +8,7 @@ import numpy as np
 from prestage.target.prestager.extents import ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Formation, Touches
-from prestage.target.prestager.groups import FREE, SHARED, Groups
+from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL, Groups
 
 
 class World:
@@ -154,6 +154,45 @@ def test_a_set_makes_a_group_unless_there_is_one() -> None:
     assert world.groups.tenant[0] == 4 and world.groups.touches[0] == 0
     world.burst(5.0, [9, 8, 7])
     assert world.group_of(9) == 0 and world.groups.touches[0] == 1
+
+
+def sessions(world: World, *, reads_last: bool) -> None:
+    """Chains of ten that come back once, with their last extent or with another in its place."""
+    for number in range(20):
+        start = 100 * number
+        world.burst(10.0 * number, range(start, start + 10), flow=number)
+    for number in range(20):
+        start = 100 * number
+        kept = range(start, start + 10 if reads_last else start + 9)
+        world.burst(300.0 + 10.0 * number, [*kept, *range(start + 20, start + 23)], flow=number)
+
+
+def test_ends_of_chains_that_are_seldom_read_again_are_set_apart() -> None:
+    world = World()
+    sessions(world, reads_last=False)
+    apart = world.group_of(1922)
+    assert world.groups.kind[world.group_of(1920)] == LIVE
+    assert world.groups.kind[apart] == TAIL and world.members(apart) == [1922]
+    assert world.groups.touches[apart] == world.groups.touches[world.group_of(1900)] == 2
+    world.check()
+
+
+def test_an_end_that_was_set_apart_joins_its_chain_when_it_is_read_with_it() -> None:
+    world = World()
+    sessions(world, reads_last=False)
+    apart = world.group_of(1922)
+    chain = [*range(1900, 1909), *range(1920, 1923), 1950, 1951]
+    touches = world.burst(900.0, chain, flow=19)
+    assert world.group_of(1922) == world.group_of(1900) != apart
+    assert apart in touches.freed and apart in touches.returned
+    world.check()
+
+
+def test_ends_that_are_read_again_stay_with_their_chains() -> None:
+    world = World()
+    sessions(world, reads_last=True)
+    assert TAIL not in world.groups.kind
+    assert world.group_of(1922) == world.group_of(1900)
 
 
 def test_forgotten_extents_leave_their_groups_and_empty_groups_go() -> None:

@@ -89,7 +89,9 @@ def test_a_chain_that_is_read_one_by_one_is_expected_to_go_on_at_its_pace() -> N
     no = np.zeros(5, bool)
     times_s = 10 + 0.1 * np.arange(5, dtype=np.float64)
     bursts.add(Accesses(rows[:5], np.full(5, flow), times_s, no, no, np.zeros(5, np.uint16)))
-    found = continuing(bursts, world.extents, world.groups, world.flows)
+    found = continuing(bursts, world.extents, world.groups, world.flows, 10.41)
+    late = continuing(bursts, world.extents, world.groups, world.flows, 12.0)
+    assert len(late.groups) == 0, "it has ended"
     assert found.groups.tolist() == [0] and abs(found.lags_s[0] - 1.5) < 1e-6
 
 
@@ -102,4 +104,5 @@ def test_what_is_read_at_once_has_no_pace() -> None:
     no = np.zeros(5, bool)
     at_once = np.full(5, 10.0)
     bursts.add(Accesses(rows[:5], np.full(5, flow), at_once, no, no, np.zeros(5, np.uint16)))
-    assert len(continuing(bursts, world.extents, world.groups, world.flows).groups) == 0
+    found = continuing(bursts, world.extents, world.groups, world.flows, 10.0)
+    assert len(found.groups) == 0
