@@ -151,6 +151,13 @@ static int hydrate_nothing(struct ps_tier *tier, uint32_t index, uint16_t units,
   return coming != 0 ? PS_TIER_COMING : PS_TIER_WARM;
 }
 
+/* Another kind of hint, or the model, has nothing to answer for that was brought in before: it has
+ * been overwritten since. */
+static void set_source(struct extent *extent, const struct ps_tier_access *access) {
+  if (extent->source != access->source) extent->is_owed = 0;
+  extent->source = access->source & 3;
+}
+
 /* Somebody is to read what is brought in; for a hint about its own extent, its tenant answers. */
 static void note_hint(struct extent *extent, const struct ps_tier_access *access) {
   bool is_own = extent->tenant == access->tenant && extent->source == access->source;
@@ -174,10 +181,10 @@ static int hydrate(struct ps_tier *tier, const struct span *span,
     uint32_t frame = hint_frame(tier, access);
     if (frame == NONE) return PS_TIER_NO_ROOM;
     index = tier_bring_in(tier, index, span, access->tenant, access->value_class, frame);
-    tier->extents[index].source = access->source & 3;
+    set_source(&tier->extents[index], access);
     tier_set_prestaged(tier, index, true);
   } else if (tier->extents[index].unread == 0 && !tier->extents[index].prestaged) {
-    tier->extents[index].source = access->source & 3;
+    set_source(&tier->extents[index], access);
   }
   note_hint(&tier->extents[index], access);
   tier_start_fills(tier, index, missing, access, true);
