@@ -214,6 +214,9 @@ void ps_core_set_budget(struct ps_core *core, uint16_t tenant,
 void ps_core_hint_status(struct ps_core *core, uint16_t tenant, uint32_t subsystem, uint8_t *page);
 void ps_core_hint_events(struct ps_core *core, uint16_t tenant, bool clear, uint8_t *page);
 void ps_core_hint_stats(struct ps_core *core, struct ps_hints_stats *stats);
+/* `source`: a hint's (enum ps_tier_source). */
+void ps_core_hint_trust(struct ps_core *core, uint16_t tenant, uint32_t source,
+                        struct ps_hints_trust *trust);
 /* The ring of facts (a memfd; the core's own, duplicate it to keep it); -1: there is none. */
 int ps_core_ring_fd(struct ps_core *core);
 

@@ -90,6 +90,13 @@ struct ps_hints_read {
   uint8_t priority;
 };
 
+/* How far a tenant's hints of one kind are trusted: by what became of what they brought in. */
+struct ps_hints_trust {
+  uint64_t used, unused; /* extents: see ps_tier_outcome */
+  uint64_t left_out;     /* hints that brought nothing in, for want of trust */
+  bool is_trusted;
+};
+
 struct ps_hints_stats {
   uint64_t batches, records, refused, unknown, dropped;
   uint64_t sets, set_ranges, signatures, intents, answer_pages; /* in use now */
@@ -174,6 +181,8 @@ void ps_hints_fill_ended(struct ps_hints *hints, uint64_t now_ns, uint64_t cooki
 void ps_hints_tick(struct ps_hints *hints, uint64_t now_ns);
 uint64_t ps_hints_next_time(const struct ps_hints *hints);
 
+void ps_hints_get_trust(struct ps_hints *hints, uint16_t tenant, uint32_t source,
+                        struct ps_hints_trust *trust);
 void ps_hints_get_stats(const struct ps_hints *hints, struct ps_hints_stats *stats);
 /* All internal invariants (for tests): 0, or the number of the one that fails. */
 int ps_hints_check_all(const struct ps_hints *hints);

@@ -74,6 +74,15 @@ enum ps_tier_urgency {
   PS_TIER_SPECULATIVE = 2 /* nobody asked */
 };
 
+/* Who has something brought in. */
+enum ps_tier_source {
+  PS_TIER_OF_INTENT = 0, /* a hint: it is needed by then */
+  PS_TIER_OF_SET = 1,    /* a hint: what follows in a set of which a part was read */
+  PS_TIER_OF_STREAM = 2, /* a hint: what follows a read that says so */
+  PS_TIER_OF_MODEL = 3,  /* no hint: it is counted apart */
+  PS_TIER_HINTS = 3      /* kinds of hints: they are below */
+};
+
 /* On whose behalf, and how. */
 struct ps_tier_access {
   uint64_t deadline_ns;   /* DATED; else UINT64_MAX */
@@ -86,7 +95,7 @@ struct ps_tier_access {
                           model's */
   float value;         /* SPECULATIVE hydrate: it evicts only what is worth less than this; 0: only
                           what is worth no more than a fresh class 0 extent */
-  bool is_model;       /* hydrate: the model's, not a hint's: it is counted apart */
+  uint8_t source;      /* hydrate: enum ps_tier_source */
   bool once;           /* read: do not keep (AF = 6) */
   bool is_again; /* read: the same read was here before and did not wait; it is counted already */
 };
@@ -107,6 +116,12 @@ struct ps_tier_action {
   uint8_t urgency;       /* enum ps_tier_urgency; DEMAND for writes that somebody waits for */
   uint8_t priority;
   uint16_t tenant;
+};
+
+/* What became of what hints of one kind brought in, in extents, each counted once. */
+struct ps_tier_outcome {
+  uint64_t used;   /* read while it was there for the hint */
+  uint64_t unused; /* it was not: its keep ran out before, or it was evicted */
 };
 
 /* What became of a hydrate. */
@@ -214,7 +229,8 @@ int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
  *
  * With a cookie (not 0) it is a keep for one use: it ends before its time when the tenant reads the
  * extent, or by ps_tier_end_keeps. Of several cookies the one with the latest time owns it. What
- * was asked for without a cookie is left then. */
+ * was asked for without a cookie is left then. When its time is over, and a hint had brought the
+ * extent in that nobody has read, it is as old as can be from then on. */
 uint32_t ps_tier_keep(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                       uint32_t length, uint16_t tenant, uint64_t cookie, uint64_t until_ns);
 /* All keeps that the cookie owns end: a few with each later call, and sooner when one of them is in
@@ -224,6 +240,9 @@ void ps_tier_end_keeps(struct ps_tier *tier, uint64_t now_ns, uint64_t cookie);
 /* How many frames the hydrates and keeps of one tenant may hold (default: a quarter of them). */
 void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_frames);
 void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats);
+/* How what the tenant's hints of one kind brought in turned out. */
+void ps_tier_get_outcome(const struct ps_tier *tier, uint16_t tenant, uint32_t source,
+                         struct ps_tier_outcome *outcome);
 /* The same of the model: what its hydrates brought in, whoever it is charged to. `frames` is 0. */
 void ps_tier_get_model(const struct ps_tier *tier, struct ps_tier_tenant *stats);
 

@@ -5,23 +5,30 @@ and then paced at half of the rate that this reached, without and with a flood o
 records, a third each of SETs of four ranges, SIGNATUREs of 128 bits and INTENTs of what is warm,
 in full batches, by the submit opcode and by pages of the extension namespace. Sets and signatures
 speak of a second namespace of 64 GiB. Then each kind of record alone, as fast as it is taken; and
-a million sets, and a million signatures, and what memory they took.
+a million sets, and a million signatures, and what memory they took. And how long after its arrival
+a hinted set is being read (bench_decision.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import statistics
 import struct
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from bench_run import (
     NO_OPTIONS,
     PLAIN_CONFIG,
+    ROOT,
+    SPAN_BYTES,
     Case,
     Options,
     Run,
@@ -37,7 +44,7 @@ from bench_run import (
     with_interval,
 )
 
-PARTS = ("reads", "records", "memory")
+PARTS = ("reads", "records", "memory", "decision")
 RECORDS_PER_S = 100_000
 MANY = 1_000_000
 MANY_BYTES = 256 << 20
@@ -48,6 +55,9 @@ READS = Case("read", 4096, 32)
 PACED = Case("read", 4096, 128)
 BATCHES = Case("none", 4096, 1)
 DRAIN_S = 0.02
+AIM_US = 1000
+BESIDE_S = 20.0
+"""Longer than the hinted sets beside the reads take."""
 LOST_OFFSET = 64
 """Of `head` and `lost` in the header of the ring of facts (csrc/ring.h); `tail` is 64 bytes on."""
 CARRIERS: dict[str, Options] = {
@@ -201,6 +211,37 @@ def remember(folder: Path, mix: str) -> tuple[list[str], Run]:
     return row, result | {"grown_bytes": grown}
 
 
+# ---- decisions ----
+
+
+def decide(server: Server, first: int) -> list[int]:
+    """Microseconds from the arrival of hints until what they name was in the tier."""
+    url = f"nvme+tcp://{server.address}:{server.port}/{server.nqn}"
+    program = [ROOT / ".venv/bin/python", ROOT / "scripts/bench_decision.py", url, str(first)]
+    done = subprocess.run(program, check=True, stdout=subprocess.PIPE)
+    found: list[int] = json.loads(done.stdout)
+    return found
+
+
+def measure_decision(server: Server) -> dict[str, list[int]]:
+    """One hinted set after the other, alone and beside warm reads."""
+    first = 1 + (SPAN_BYTES >> 16)
+    results = {"alone": decide(server, first)}
+    with ThreadPoolExecutor(1) as pool:
+        reads = pool.submit(load, server, READS, BESIDE_S)
+        results["beside reads"] = decide(server, first + len(results["alone"]))
+        if reads.done():
+            raise SystemExit("bench: the reads ended before the hints")
+    rows = [["hinted sets", "", "p50 us", "p99 us", "longest", f"over {AIM_US} us"]]
+    for name, found in results.items():
+        points = statistics.quantiles(found, n=100)
+        late = sum(each > AIM_US for each in found)
+        row = [f"{len(found)}", name, f"{points[49]:.0f}", f"{points[98]:.0f}"]
+        rows.append([*row, f"{max(found)}", f"{late}"])
+    print(lay_out(rows))
+    return results
+
+
 # ---- all of it ----
 
 
@@ -247,6 +288,9 @@ def measure(parts: Sequence[str], rounds: int, seconds: float) -> dict[str, obje
                     results["reads"] = measure_reads(server, rounds, seconds)
             if "records" in parts:
                 results["records"] = measure_records(server, ring, rounds, seconds)
+            if "decision" in parts:
+                with ring.drained():
+                    results["decision"] = measure_decision(server)
             head, lost = ring.counts()
             print(f"ring of facts: {head} put in, {lost} found it full")
         if "memory" in parts:

@@ -8,12 +8,14 @@ import json
 import os
 import platform
 import random
+import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / "build" / "csrc" / "native" / "bench"
@@ -172,6 +174,16 @@ def load(
 def fill(server: Server, span: int = SPAN_BYTES) -> None:
     """Write the span once, so that reads are tier hits."""
     load(server, Case("write", 1 << 20, 8), 2, span=span)
+
+
+def ask(server: Server, method: str) -> Any:
+    """Call a method of the control socket."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(server.control_socket)
+        control.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
+        control.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: control.recv(1 << 16), b""))
+    return json.loads(answer)["result"]
 
 
 # ---- rounds ----

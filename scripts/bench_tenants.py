@@ -12,13 +12,10 @@ the same batches as plain writes of A, for the generator and the sockets have wo
 
 from __future__ import annotations
 
-import json
-import socket
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bench_run import (
     NQN,
@@ -26,6 +23,7 @@ from bench_run import (
     Options,
     Run,
     Server,
+    ask,
     fill,
     lay_out,
     load,
@@ -86,20 +84,15 @@ size = "4G"
 """
 
 
-def ask(server: Server, method: str) -> Any:
-    """Call a method of the control socket."""
-    with socket.socket(socket.AF_UNIX) as control:
-        control.connect(server.control_socket)
-        control.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
-        control.shutdown(socket.SHUT_WR)
-        answer = b"".join(iter(lambda: control.recv(1 << 16), b""))
-    return json.loads(answer)["result"]
+def spend(server: Server, flood: Options) -> None:
+    """Flood for as long as the host's budget has saved: from then on it has what it may."""
+    load(server, BATCHES, SPENDING_S, flood)
 
 
 def reads(server: Server, seconds: float, cold_percent: int, flood: Options) -> Run:
     """B's reads, and how many of their extents the tier had."""
     if flood:
-        load(server, BATCHES, SPENDING_S, flood)
+        spend(server, flood)
     options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
     before = ask(server, "prestage_get_stats")["tier"]
     run = load(server, READS, seconds, options, WORKING_SET_BYTES)

@@ -21,6 +21,7 @@ import numpy as np
 from prestage._core import ffi, lib
 from prestage.target.core_config import core_config
 from prestage.target.datapath import (
+    HINT_KINDS,
     ClosedNotice,
     CommandNotice,
     DataPath,
@@ -326,6 +327,15 @@ class CoreDataPath:
         page = bytearray(PAGE_BYTES)
         lib.ps_core_hint_events(self._core, tenant, clear, ffi.from_buffer("uint8_t[]", page))
         return bytes(page)
+
+    def hint_trust(self, tenant: int) -> dict[str, dict[str, int]]:
+        """Return struct ps_hints_trust of a tenant, by kind of hint."""
+        trust = ffi.new("struct ps_hints_trust *")
+        found = {}
+        for number, kind in enumerate(HINT_KINDS):
+            lib.ps_core_hint_trust(self._core, tenant, number, trust)
+            found[kind] = _fields(trust)
+        return found
 
     def hint_stats(self) -> dict[str, int]:
         """Return the counters of struct ps_hints_stats."""

@@ -19,6 +19,8 @@ COPY_RANGES = 16
 """Source ranges of one Copy command at most (MSRC + 1)."""
 ATOMIC_BYTES = 4096
 """What a write or compare-and-write replaces as one, if it stands in one aligned piece."""
+HINT_KINDS = ("intents", "sets", "streams")
+"""By number (enum ps_tier_source)."""
 MEDIA_BUFFERED = 1
 MEDIA_THREADS = 2
 MEDIA_NO_PUNCH = 4
@@ -249,6 +251,9 @@ class DataPath(Protocol):
 
     def hint_events(self, tenant: int, *, clear: bool) -> bytes:
         """Return the warm-event log of a tenant: 4096 bytes; `clear` forgets what was returned."""
+
+    def hint_trust(self, tenant: int) -> dict[str, dict[str, int]]:
+        """Return how far a tenant's hints are trusted (struct ps_hints_trust), by HINT_KINDS."""
 
     def hint_stats(self) -> dict[str, int]:
         """Return the counters of struct ps_hints_stats."""

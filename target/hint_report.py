@@ -54,6 +54,7 @@ def _tenant(runtime: Runtime, nqn: str, number: int) -> dict[str, Any]:
         "budgets": {name: asdict(getattr(status, name)) for name in BUDGETS},
         "intents": _by_priority(status.intent_counts),
         "dated_reads": _by_priority(status.read_counts),
+        "trust": _trust(runtime.data_path.hint_trust(number)),
         "tier": tier,
     }
 
@@ -65,6 +66,11 @@ def _dropped(status: Status) -> dict[str, int]:
         for reason in Reason
         if reason is not Reason.NONE and reason < len(status.dropped)
     }
+
+
+def _trust(kinds: dict[str, dict[str, int]]) -> dict[str, dict[str, int | bool]]:
+    """Return what hints of each kind came to, and whether more of the kind are acted on."""
+    return {name: one | {"is_trusted": bool(one["is_trusted"])} for name, one in kinds.items()}
 
 
 def _by_priority(counts: tuple[Any, ...]) -> dict[str, Any]:

@@ -6,8 +6,6 @@ never waits for it: what finds the ring full is counted in `lost` and is gone.
 
 from __future__ import annotations
 
-import mmap
-import os
 import threading
 from enum import IntEnum, IntFlag
 from types import TracebackType
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.errors import TargetError
+from prestage.target.mapped import Mapped, Shape
 
 __all__ = [
     "FACT",
@@ -122,6 +121,14 @@ class RingError(TargetError):
     """The memory is no ring of facts that this reader knows, or what it says cannot be."""
 
 
+SHAPE: Final = Shape(
+    "ring of facts",
+    HEADER,
+    {"magic": MAGIC, "version": VERSION, "fact_size": FACT_BYTES},
+    RingError,
+)
+
+
 class RingReader:
     """Takes facts out of the ring behind `descriptor`, which is duplicated.
 
@@ -133,32 +140,14 @@ class RingReader:
     """
 
     def __init__(self, descriptor: int) -> None:
-        size = os.fstat(descriptor).st_size
-        if size < HEADER_BYTES:
-            raise RingError(f"{size} bytes", "ring of facts", f"{HEADER_BYTES} or more")
         self._fence = threading.Lock()
         self._fence.acquire()
-        self._memory = mmap.mmap(descriptor, size)
-        self._header: np.void = np.frombuffer(self._memory, HEADER, count=1)[0]
-        self._facts = self._find_facts(size)
+        self._mapped = Mapped(descriptor, SHAPE)
+        self._header = self._mapped.header
+        self._facts = self._mapped.ring(FACT, "facts", int(self._header["facts_offset"]))
+        self._facts.flags.writeable = False
         self._tail = int(self._header["tail"])
         self._taken = 0
-
-    def _find_facts(self, size: int) -> NDArray[np.void]:
-        header = self._header
-        found = tuple(int(header[name]) for name in ("magic", "version", "fact_size"))
-        if found != (MAGIC, VERSION, FACT_BYTES):
-            raise RingError(
-                f"magic {found[0]:#x}, version {found[1]}, facts of {found[2]} bytes",
-                "ring of facts",
-                f"{MAGIC:#x}, {VERSION}, {FACT_BYTES}",
-            )
-        capacity, offset = int(header["capacity"]), int(header["facts_offset"])
-        if capacity == 0 or capacity & (capacity - 1) or offset + capacity * FACT_BYTES > size:
-            raise RingError(f"{capacity} facts at byte {offset} of {size}", "ring of facts")
-        facts = np.frombuffer(self._memory, FACT, count=capacity, offset=offset)
-        facts.flags.writeable = False
-        return facts
 
     def __enter__(self) -> Self:
         return self
@@ -244,7 +233,8 @@ class RingReader:
 
         What was taken last and not released comes again to the next reader.
         """
-        del self._header, self._facts, self._memory
+        del self._header, self._facts
+        self._mapped.close()
 
     def _order(self) -> None:
         # Giving the lock and taking it again is a release and an acquire: no machine moves loads

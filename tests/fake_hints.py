@@ -47,6 +47,9 @@ class FakeHints:
         events = self.events.pop(tenant, ()) if clear else self.events.get(tenant, ())
         return encode_events(EventLog(events))
 
+    def hint_trust(self, tenant: int) -> dict[str, dict[str, int]]:
+        return {"intents": {"used": 8 * tenant, "unused": 0, "left_out": 0, "is_trusted": 1}}
+
     def hint_stats(self) -> dict[str, int]:
         return {"batches": 0, "sets": 0}
 

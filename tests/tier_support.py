@@ -15,6 +15,7 @@ SECOND = 1000 * MS
 DONE, WAIT, ERROR = 0, 1, 2
 READ, WRITE, SYNC = 1, 2, 3
 DEMAND, DATED, SPECULATIVE = 0, 1, 2
+OF_INTENT, OF_SET, OF_STREAM, OF_MODEL = range(4)
 WARM, STARTED, COMING, NO_ROOM, BUSY, INVALID = range(6)
 TENANT = 7
 WHOLE = 2**64 - 1
@@ -52,7 +53,7 @@ def access(
     priority: int = 0,
     value_class: int = 0,
     value: float = 0,
-    is_model: bool = False,
+    source: int = OF_INTENT,
     once: bool = False,
     is_again: bool = False,
 ) -> Any:
@@ -68,7 +69,7 @@ def access(
             "priority": priority,
             "value_class": value_class,
             "value": value,
-            "is_model": is_model,
+            "source": source,
             "once": once,
             "is_again": is_again,
         },
@@ -406,6 +407,12 @@ class Tier:
         stats = ffi.new("struct ps_tier_tenant *")
         lib.ps_tier_get_tenant(self.tier, tenant, stats)
         return stats
+
+    def outcome(self, tenant: int = TENANT, source: int = OF_INTENT) -> tuple[int, int]:
+        """Return how many extents that hints brought in were used, and were not."""
+        found = ffi.new("struct ps_tier_outcome *")
+        lib.ps_tier_get_outcome(self.tier, tenant, source, found)
+        return found.used, found.unused
 
     def model(self) -> Any:
         """Return what became of what the model brought in."""

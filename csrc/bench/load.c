@@ -10,6 +10,7 @@
  *   rate=N           commands a second at random times (Poisson), whatever is in flight: latency
  *                    counts from when a command was due
  *   cold_percent=N   of the reads go beyond SPAN, to the rest of the namespace
+ *   sequential=1     one after the other through SPAN, again and again, from a place by the seed on
  *   seed=N           of places and times
  *   host=NQN         of the host
  *   flood=MIX        hints beside it on a queue of their own: sets, signatures, intents, mix,
@@ -41,6 +42,7 @@ struct load {
   struct geometry geometry;
   struct histogram histogram;
   uint64_t seed, until_ns, due_ns, done, reads;
+  uint64_t turn; /* of a scan: commands so far, and where it began */
   bool is_over;
   uint32_t queue_count; /* with the flood's */
   struct queue *queues;
@@ -64,6 +66,7 @@ static uint64_t clock_ns(clockid_t clock) {
 static uint64_t some_place(struct load *load) {
   const struct options *options = &load->options;
   uint64_t first = 0, bytes = options->span;
+  if (options->sequential) return load->turn++ % (bytes / options->size) * options->size;
   if (options->cold_percent > 0 && random_next(&load->seed) % 100 < options->cold_percent) {
     first = options->span;
     bytes = load->geometry.blocks * load->geometry.block_size - first;
@@ -244,6 +247,7 @@ int main(int argc, char **argv) {
   static struct load load;
   read_options(&load.options, argc, argv);
   load.seed = load.options.seed;
+  load.turn = random_next(&load.seed) >> 8;
   clockid_t cpu_clock = CLOCK_MONOTONIC;
   bool has_pid = load.options.pid != 0;
   if (has_pid && clock_getcpuclockid((pid_t)load.options.pid, &cpu_clock) != 0) die("load: pid");

@@ -70,9 +70,9 @@ static bool is_warm(struct ps_hints *hints, uint64_t now_ns, const struct intent
   return all;
 }
 
-/* All of it is warm: it is kept until the deadline and a little longer, and that is all. */
-static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
-  struct intent *intent = hints_intent(hints, index);
+/* It is kept until the deadline and a little longer. */
+static void keep_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+  const struct intent *intent = hints_intent(hints, index);
   uint32_t shift = hints_set(hints, intent->set)->block_shift;
   uint64_t until_ns = hints_add(intent->deadline_ns, hints->config.grace_ns);
   struct cursor cursor = intent->check;
@@ -82,6 +82,12 @@ static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
                  hints_cookie(intent, index, 0), until_ns);
     hints_cursor_advance(hints, &cursor, shift, span.length);
   }
+}
+
+/* All of it is warm, and that is all. */
+static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+  struct intent *intent = hints_intent(hints, index);
+  if (hints_is_trusted(hints, intent->tenant, PS_TIER_OF_INTENT)) keep_warm(hints, now_ns, index);
   intent->warm_bytes = intent->total_bytes;
   intent->admitted_bytes = intent->total_bytes;
   intent->verdict = PAX_VERDICT_ACCEPTED;
@@ -146,33 +152,37 @@ static void tell(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_
 
 /* Binds the intent to its ranges: the reason why it cannot be, or none. */
 static uint8_t bind(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
-                    const struct pax_intent *record, const uint8_t *ranges, uint32_t index) {
-  struct ps_hints_namespace space;
+                    const struct pax_intent *record, const uint8_t *ranges, uint32_t index,
+                    struct ps_hints_namespace *space) {
   struct intent *intent = hints_intent(hints, index);
   const struct tenant *tenant = hints_tenant(hints, scope->tenant);
   if (is_over_budget(hints, tenant, 0)) return PAX_REASON_BUDGET;
   uint32_t set = NONE;
-  uint8_t reason = find_ranges(hints, now_ns, scope, record, ranges, &space, &set);
+  uint8_t reason = find_ranges(hints, now_ns, scope, record, ranges, space, &set);
   if (reason != PAX_REASON_NONE) return reason;
   intent->total_bytes = hints_set(hints, set)->bytes;
   if (is_over_budget(hints, tenant, intent->total_bytes)) {
     hints_unreference(hints, set);
     return PAX_REASON_BUDGET;
   }
-  hints_bind_intent(hints, index, set, space.volume);
+  hints_bind_intent(hints, index, set, space->volume);
   hints_cursor_start(hints_set(hints, set), &intent->walk);
   intent->check = intent->walk;
-  tell(hints, now_ns, scope, record, &space, ranges);
   return PAX_REASON_NONE;
 }
 
+/* The model does not hear of what nobody acts on: it is left to it. */
 static uint8_t admit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                      const struct pax_intent *record, const uint8_t *ranges, uint32_t index) {
-  uint8_t reason = bind(hints, now_ns, scope, record, ranges, index);
+  struct ps_hints_namespace space;
+  uint8_t reason = bind(hints, now_ns, scope, record, ranges, index, &space);
   if (reason != PAX_REASON_NONE) return reason;
   struct intent *intent = hints_intent(hints, index);
   struct warmth warmth = {0};
-  if (is_warm(hints, now_ns, intent, &warmth)) {
+  bool all = is_warm(hints, now_ns, intent, &warmth);
+  if (!all && !hints_may_act(hints, scope->tenant, PS_TIER_OF_INTENT)) return PAX_REASON_BUDGET;
+  tell(hints, now_ns, scope, record, &space, ranges);
+  if (all) {
     end_warm(hints, now_ns, index);
     return PAX_REASON_NONE;
   }

@@ -77,10 +77,16 @@ static void update(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   hints_end_follow(hints, index);
 }
 
-/* A job in the scheduler like this one, unless there are too many. */
+static uint32_t source_of(const struct follow *follow) {
+  return follow->set != NONE ? PS_TIER_OF_SET : PS_TIER_OF_STREAM;
+}
+
+/* A job in the scheduler like this one, unless there are too many, or the likes of it were in vain
+ * too often. */
 static void begin(struct ps_hints *hints, uint64_t now_ns, const struct follow *like) {
   struct tenant *tenant = hints_tenant(hints, like->tenant);
   if (rest_of(hints, like) == 0 || tenant->follows >= FOLLOW_TENANT) return;
+  if (!hints_may_act(hints, like->tenant, source_of(like))) return;
   uint32_t index = hints_take(&hints->follows);
   if (index == NONE) return;
   struct follow *follow = hints_item(&hints->follows, index);
@@ -221,7 +227,8 @@ void hints_walk_follow(struct ps_hints *hints, uint64_t now_ns, uint32_t index) 
   struct ps_tier_access access = {.deadline_ns = UINT64_MAX,
                                   .tenant = follow->tenant,
                                   .urgency = PS_TIER_SPECULATIVE,
-                                  .priority = PAX_PRIORITIES - 1};
+                                  .priority = PAX_PRIORITIES - 1,
+                                  .source = (uint8_t)source_of(follow)};
   uint64_t volume_bytes;
   bool goes_on = find_limit(hints, follow, &volume_bytes);
   uint64_t started = 0;

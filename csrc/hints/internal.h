@@ -216,6 +216,13 @@ void hints_count_records(struct tenant *tenant, uint64_t now_ns, uint32_t record
 uint64_t hints_recent_records(const struct tenant *tenant, uint64_t now_ns);
 void hints_note_event(struct ps_hints *hints, const struct intent *intent);
 
+/* ---- trust.c ---- */
+/* Whether the tenant's hints of this kind have been worth what they brought in. */
+bool hints_is_trusted(const struct ps_hints *hints, uint16_t tenant, uint32_t source);
+/* Whether one that has come may bring something in: some may that are not trusted, so that it is
+ * seen when they have become better. */
+bool hints_may_act(struct ps_hints *hints, uint16_t tenant, uint32_t source);
+
 /* ---- mailboxes.c ---- */
 /* The page of a mailbox, emptied; NONE when nothing is kept for it. */
 uint32_t hints_open_page(struct ps_hints *hints, uint16_t tenant, uint32_t mailbox);

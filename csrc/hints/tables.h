@@ -213,12 +213,21 @@ struct fifo {
   uint32_t first, last;
 };
 
+/* What is known of one kind of a tenant's hints: trust.c. */
+struct trust {
+  struct ps_tier_outcome seen;  /* of the tier's counts, so far */
+  uint32_t used, unused;        /* extents, fading */
+  uint64_t untrusted, left_out; /* hints that came without trust; and of these, to no effect */
+  bool is_lost;
+};
+
 struct tenant {
   struct ps_hints_budget budget; /* when it has one of its own */
   bool has_budget;
   uint64_t sets, set_ranges, signatures, intents, intent_bytes, intent_ranges; /* used */
   uint32_t epoch;
   uint32_t follows;
+  struct trust trusts[PS_TIER_HINTS];    /* by enum ps_tier_source */
   uint64_t rate_ns;                      /* when the records so far are paid for */
   uint64_t second;                       /* the latest one that had records */
   uint32_t second_records, last_records; /* in it, and in the one before */

@@ -159,6 +159,7 @@ static int hydrate(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint
       .tenant = intent->tenant,
       .urgency = PS_TIER_DATED,
       .priority = intent->priority,
+      .source = PS_TIER_OF_INTENT,
   };
   /* What a smaller size cuts through never becomes warm as a whole. */
   if (span.offset + span.length > volume_bytes) return PS_TIER_INVALID;

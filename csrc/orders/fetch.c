@@ -213,7 +213,7 @@ static int walk_one(struct ps_orders *orders, uint64_t now_ns, uint32_t index, u
       .priority = PS_SCHED_PRIORITIES - 1,
       .value_class = fetch->value_class,
       .value = fetch->value,
-      .is_model = true};
+      .source = PS_TIER_OF_MODEL};
   uint64_t before = coming_of(orders, fetch);
   int result = ps_tier_hydrate(orders->tier, now_ns, fetch->volume, fetch->at, bytes, &access);
   if (result == PS_TIER_STARTED) {

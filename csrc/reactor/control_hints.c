@@ -45,6 +45,15 @@ void ps_core_hint_stats(struct ps_core *core, struct ps_hints_stats *stats) {
   core_unlock(core);
 }
 
+void ps_core_hint_trust(struct ps_core *core, uint16_t tenant, uint32_t source,
+                        struct ps_hints_trust *trust) {
+  assert(core != NULL && trust != NULL);
+  assert(tenant < core->config.tenant_count && source < PS_TIER_HINTS);
+  core_lock(core);
+  ps_hints_get_trust(core->hints, tenant, source, trust);
+  core_unlock(core);
+}
+
 int ps_core_ring_fd(struct ps_core *core) {
   assert(core != NULL);
   return core->ring == NULL ? -1 : ps_ring_fd(core->ring);

@@ -100,9 +100,13 @@ static uint32_t model_limit(void) {
   return model.config.frame_count - model.config.frame_count / 8;
 }
 
+static bool is_models(const struct ps_tier_access *access) {
+  return access->source == PS_TIER_OF_MODEL;
+}
+
 /* Who hydrates may hold no more, and could take only what it holds already. */
 static bool is_at_limit(const struct holdings *holdings, const struct ps_tier_access *access) {
-  if (access->is_model) return holdings->model.hint_frames >= model_limit();
+  if (is_models(access)) return holdings->model.hint_frames >= model_limit();
   return holdings->tenants[access->tenant].hint_frames >= model.hints.limits[access->tenant];
 }
 
@@ -114,7 +118,7 @@ static void check_model_apart(const struct holdings *before, const struct holdin
     model_fail("the model holds more than its limit", after->model.hint_frames, limit);
   bool is_more =
       after->tenants[access->tenant].hint_frames > before->tenants[access->tenant].hint_frames;
-  if (access->is_model && access->keep_until_ns <= model.now_ns && is_more)
+  if (is_models(access) && access->keep_until_ns <= model.now_ns && is_more)
     model_fail("the model's counts as a hint", access->tenant, had);
 }
 
@@ -164,7 +168,7 @@ static void hydrate(const struct command *range) {
   access.cookie = 1 + hints->cookies++ % COOKIES;
   access.value_class = (uint8_t)(chance(50) ? 8 + below(4) : 0);
   access.value = chance(50) ? some_worth() : 0;
-  access.is_model = chance(40);
+  access.source = (uint8_t)(chance(40) ? PS_TIER_OF_MODEL : hints->cookies % PS_TIER_HINTS);
   prune_keeps();
   look(&before);
   int result = ps_tier_hydrate(model.tier, model.now_ns, range->volume, range->offset,

@@ -290,10 +290,11 @@ static int check_tenant(const struct ps_tier *tier, uint32_t tenant) {
     bool is_own = extent->value_class != CLASS_HYDRATED && extent->value_class < OWN_CLASSES;
     if (extent->prestaged && is_own) return 110;
     if (extent->prestaged && extent->frame == NONE) return 111;
+    if (extent->is_owed && (extent->frame == NONE || is_of_model(extent))) return 118;
     hint_frames += is_prestaged || is_kept;
     if (extent->tenant != tenant) continue;
     frames += extent->frame != NONE;
-    if (!extent->is_model)
+    if (!is_of_model(extent))
       unread += (uint64_t)unit_count(extent->unread) << tier->volumes[extent->volume].unit_shift;
   }
   const struct ps_tier_tenant *stats = &tier->tenants[tenant].stats;
@@ -308,7 +309,7 @@ static int check_model(const struct ps_tier *tier) {
   uint64_t unread = 0;
   for (uint32_t i = 0; i < tier->config.extent_count; i++) {
     const struct extent *extent = &tier->extents[i];
-    if (!extent->tracked || !extent->is_model) continue;
+    if (!extent->tracked || !is_of_model(extent)) continue;
     frames += extent->prestaged;
     unread += (uint64_t)unit_count(extent->unread) << tier->volumes[extent->volume].unit_shift;
   }

@@ -1,5 +1,6 @@
 /* Frames: references, the free list, and eviction by the value tables. */
 #include "../ring.h"
+#include "keep.h"
 #include "order.h"
 
 static void free_frame(struct ps_tier *tier, uint32_t frame) {
@@ -116,6 +117,7 @@ uint32_t tier_evict(struct ps_tier *tier, uint32_t index) {
   assert(unclean_units(&tier->extents[index]) == 0);
   if (tier->config.ring != NULL) tell_evicted(tier, &tier->extents[index]);
   tier->stats.evictions++;
+  tier_settle_hint(tier, index, false);
   tier_forget_units(tier, index, UINT16_MAX);
   return tier_take_free(tier);
 }

@@ -26,8 +26,8 @@ struct hunt {
 static enum source source_of(const struct ps_tier *tier, const struct hunt *hunt,
                              const struct extent *extent) {
   bool is_own = extent->tenant == hunt->tenant;
-  if (extent->prestaged && !extent->is_model && hunt->is_model) return SOURCE_NONE;
-  if (is_own && extent->prestaged && extent->is_model == hunt->is_model) return SOURCE_UNREAD;
+  if (extent->prestaged && !is_of_model(extent) && hunt->is_model) return SOURCE_NONE;
+  if (is_own && extent->prestaged && is_of_model(extent) == hunt->is_model) return SOURCE_UNREAD;
   if (hunt->is_at_limit) return SOURCE_NONE;
   if (is_own) return SOURCE_OWN;
   return tier->tenants[extent->tenant].stats.frames > hunt->share ? SOURCE_OTHER : SOURCE_NONE;
@@ -117,9 +117,10 @@ static void set_ceiling(const struct ps_tier *tier, struct hunt *hunt, float val
 }
 
 static uint32_t hint_frame(struct ps_tier *tier, const struct ps_tier_access *access) {
-  const struct tenant *who = tier_who_hydrates(tier, access->tenant, access->is_model);
+  bool is_model = access->source == PS_TIER_OF_MODEL;
+  const struct tenant *who = tier_who_hydrates(tier, access->tenant, is_model);
   struct hunt hunt = {.tenant = access->tenant,
-                      .is_model = access->is_model,
+                      .is_model = is_model,
                       .is_at_limit = who->stats.hint_frames >= who->hint_limit,
                       .ceiling = __builtin_inff(),
                       .share = tier_share(tier, access->tenant),
@@ -150,6 +151,20 @@ static int hydrate_nothing(struct ps_tier *tier, uint32_t index, uint16_t units,
   return coming != 0 ? PS_TIER_COMING : PS_TIER_WARM;
 }
 
+/* Another kind of hint, or the model, has nothing to answer for that was brought in before: it has
+ * been overwritten since. */
+static void set_source(struct extent *extent, const struct ps_tier_access *access) {
+  if (extent->source != access->source) extent->is_owed = 0;
+  extent->source = access->source & 3;
+}
+
+/* Somebody is to read what is brought in; for a hint about its own extent, its tenant answers. */
+static void note_hint(struct extent *extent, const struct ps_tier_access *access) {
+  bool is_own = extent->tenant == access->tenant && extent->source == access->source;
+  extent->hinted = 1;
+  if (is_own && !is_of_model(extent)) extent->is_owed = 1;
+}
+
 static int hydrate(struct ps_tier *tier, const struct span *span,
                    const struct ps_tier_access *access) {
   uint32_t index = tier_find(tier, span->volume, span->number);
@@ -166,12 +181,12 @@ static int hydrate(struct ps_tier *tier, const struct span *span,
     uint32_t frame = hint_frame(tier, access);
     if (frame == NONE) return PS_TIER_NO_ROOM;
     index = tier_bring_in(tier, index, span, access->tenant, access->value_class, frame);
-    tier->extents[index].is_model = access->is_model;
+    set_source(&tier->extents[index], access);
     tier_set_prestaged(tier, index, true);
   } else if (tier->extents[index].unread == 0 && !tier->extents[index].prestaged) {
-    tier->extents[index].is_model = access->is_model;
+    set_source(&tier->extents[index], access);
   }
-  tier->extents[index].hinted = 1;
+  note_hint(&tier->extents[index], access);
   tier_start_fills(tier, index, missing, access, true);
   keep(tier, index, access);
   return PS_TIER_STARTED;
@@ -182,6 +197,7 @@ int ps_tier_hydrate(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
   struct span span;
   assert(tier != NULL && access != NULL && access->tenant < tier->config.tenant_count);
   assert(access->urgency <= PS_TIER_SPECULATIVE && access->value_class < CLASS_COUNT);
+  assert(access->source <= PS_TIER_OF_MODEL);
   assert(access->value_class == CLASS_HYDRATED || access->value_class >= OWN_CLASSES);
   tier_enter(tier, now_ns, NULL);
   if (tier_span(tier, volume, offset, length, &span) != 0) return PS_TIER_INVALID;

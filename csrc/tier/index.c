@@ -77,6 +77,7 @@ void tier_set_frame(struct ps_tier *tier, uint32_t index, uint32_t frame) {
   if (frame == NONE) {
     tier_set_prestaged(tier, index, false);
     if (extent->kept) tier_end_keep(tier, index);
+    extent->is_owed = 0;
     if (old != NONE) tier_discharge(tier, extent->tenant);
   } else {
     if (extent->kept) tier_move_keep(tier, index, frame);

@@ -110,16 +110,15 @@ struct extent {
   uint16_t place : 2;    /* enum place */
   uint16_t promised : 1;
   uint16_t tracked : 1;
-  uint16_t counted_dirty : 1; /* as the counters know it */
-  uint16_t prestaged : 1;     /* a hydrate brought it in, and nobody has read it yet */
-  uint16_t hinted : 1;        /* a hydrate was for some of it that no read has come to yet */
-  uint16_t kept : 1;          /* by a hint: its frame is in tier->keeps */
-  uint8_t write;              /* its write operation, or NO_WRITE */
-  bool is_model;              /* what is unread of it was brought in for the model */
+  uint16_t counted_dirty : 1;      /* as the counters know it */
+  uint16_t prestaged : 1;          /* a hydrate brought it in, and nobody has read it yet */
+  uint16_t hinted : 1;             /* a hydrate was for some of it that no read has come to yet */
+  uint16_t kept : 1;               /* by a hint: its frame is in tier->keeps */
+  uint8_t write;                   /* its write operation, or NO_WRITE */
+  uint8_t source : 2, is_owed : 1; /* enum ps_tier_source; a hint of its tenant: see tenant.c */
   /* One bit a unit. */
   uint16_t valid, dirty, flushing, unsynced, fill;
-  uint16_t
-      exposed; /* dropped while others saw the frame: not to be filled in it before they left */
+  uint16_t exposed; /* dropped while others saw the frame: not to be filled before they left */
   uint16_t counted; /* dirty | flushing | unsynced as the counters know it */
   uint16_t unread;  /* brought in by a hydrate; nobody has read or overwritten it */
 };
@@ -169,6 +168,7 @@ struct op {
 
 struct tenant {
   struct ps_tier_tenant stats;
+  struct ps_tier_outcome outcomes[PS_TIER_HINTS];
   uint32_t hint_limit; /* frames */
   uint32_t hand;       /* the frame where its next hunt goes on */
 };

@@ -2,6 +2,8 @@
  * whatever class it is otherwise, and only reads and writes evict it: see victim in frame.c. */
 #include "keep.h"
 
+#include "order.h"
+
 /* The extent counts for who keeps it, unless it does so already: see tenant.c. */
 static void count_keep(struct ps_tier *tier, const struct extent *extent, uint16_t keeper,
                        bool is_kept) {
@@ -70,6 +72,16 @@ static uint32_t next_expired(const struct ps_tier *tier) {
   return first->key <= tier->now_ns ? first->item : NONE;
 }
 
+/* Its time is over. What a hint brought in and nobody has read is wanted by nobody any more: it is
+ * as old as can be. */
+static void run_out(struct ps_tier *tier, uint32_t index) {
+  struct extent *extent = &tier->extents[index];
+  tier_end_keep(tier, index);
+  tier_settle_hint(tier, index, false);
+  if (!extent->prestaged || is_of_model(extent) || extent->place == PLACE_PROMISED) return;
+  extent->last_use = tier_use_before(tier, UINT64_MAX);
+}
+
 void tier_expire_keeps(struct ps_tier *tier) {
   uint32_t frame = next_expired(tier);
   for (uint32_t i = 0; frame != NONE && i < EXPIRE_MOST; i++) {
@@ -77,7 +89,7 @@ void tier_expire_keeps(struct ps_tier *tier) {
     if (tier_is_over(tier, frame)) {
       tier_disown(tier, index);
     } else {
-      tier_end_keep(tier, index);
+      run_out(tier, index);
     }
     tier_settle(tier, index);
     frame = next_expired(tier);

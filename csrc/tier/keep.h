@@ -47,5 +47,11 @@ uint32_t tier_next_over(const struct ps_tier *tier);
 struct tenant *tier_who_hydrates(struct ps_tier *tier, uint16_t tenant, bool is_model);
 /* The extent counts for the tenant as what its hints brought in. */
 bool tier_is_hinted_for(const struct extent *extent, uint16_t tenant);
+/* It is known whether what a hint brought in was of use. */
+void tier_settle_hint(struct ps_tier *tier, uint32_t index, bool is_used);
+
+static inline bool is_of_model(const struct extent *extent) {
+  return extent->source == PS_TIER_OF_MODEL;
+}
 
 #endif

@@ -70,6 +70,8 @@ uint64_t tier_bin_end_ns(uint32_t bin);
 uint64_t tier_age_ns(const struct ps_tier *tier, const struct extent *extent);
 /* What the extent is worth now, as its own class. */
 float tier_value(const struct ps_tier *tier, const struct extent *extent);
+/* The tick of what was used so long ago. */
+uint32_t tier_use_before(const struct ps_tier *tier, uint64_t age_ns);
 void tier_values_init(struct ps_tier *tier);
 
 /* ---- check_order.c ---- */

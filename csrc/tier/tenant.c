@@ -5,6 +5,11 @@
  * yet, and those that it keeps; what is both, once. What was brought in for the model is charged to
  * a tenant as any extent, but is none of its hints: the model answers for it, as if it were a
  * tenant beside the others.
+ *
+ * An extent that a hint brought in for its tenant is owed a read: it comes, or the time for which
+ * it was kept runs out before, or it is evicted. Each extent is counted once, by kind of hint: what
+ * somebody's hints are worth is known by that. What is withdrawn, or gone with its range, is not
+ * counted before it is evicted, or not at all.
  */
 #include "keep.h"
 
@@ -39,12 +44,12 @@ struct tenant *tier_who_hydrates(struct ps_tier *tier, uint16_t tenant, bool is_
 }
 
 bool tier_is_hinted_for(const struct extent *extent, uint16_t tenant) {
-  return extent->prestaged && !extent->is_model && extent->tenant == tenant;
+  return extent->prestaged && !is_of_model(extent) && extent->tenant == tenant;
 }
 
 /* Who answers for what is unread of the extent. */
 static struct ps_tier_tenant *answering(struct ps_tier *tier, const struct extent *extent) {
-  return &tier_who_hydrates(tier, extent->tenant, extent->is_model)->stats;
+  return &tier_who_hydrates(tier, extent->tenant, is_of_model(extent))->stats;
 }
 
 void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged) {
@@ -52,7 +57,7 @@ void tier_set_prestaged(struct ps_tier *tier, uint32_t index, bool is_prestaged)
   if (extent->prestaged == is_prestaged) return;
   extent->prestaged = is_prestaged;
   bool is_kept = extent->kept && tier->frames[extent->frame].keeper == extent->tenant;
-  if (is_kept && !extent->is_model) return; /* it counts for its tenant already */
+  if (is_kept && !is_of_model(extent)) return; /* it counts for its tenant already */
   struct ps_tier_tenant *stats = answering(tier, extent);
   assert(is_prestaged || stats->hint_frames > 0);
   stats->hint_frames += is_prestaged ? 1 : UINT32_MAX;
@@ -81,12 +86,26 @@ void tier_waste(struct ps_tier *tier, uint32_t index, uint16_t units) {
   tier->stats.wasted_bytes += bytes_of(tier, extent, wasted);
 }
 
+void tier_settle_hint(struct ps_tier *tier, uint32_t index, bool is_used) {
+  struct extent *extent = &tier->extents[index];
+  if (!extent->is_owed) return;
+  assert(extent->source < PS_TIER_HINTS);
+  struct ps_tier_outcome *outcome = &tier->tenants[extent->tenant].outcomes[extent->source];
+  extent->is_owed = 0;
+  if (is_used) {
+    outcome->used++;
+  } else {
+    outcome->unused++;
+  }
+}
+
 void tier_meet(struct ps_tier *tier, uint32_t index, uint16_t units, bool is_seen) {
   struct extent *extent = &tier->extents[index];
   bool is_first = extent->hinted && (extent->unread & units) != 0;
   extent->unread = (uint16_t)(extent->unread & ~units);
   tier_set_prestaged(tier, index, false);
   if (!is_first) return;
+  tier_settle_hint(tier, index, true);
   extent->hinted = 0;
   if (is_seen) return; /* other units of it were missing */
   answering(tier, extent)->timely_hits++;
@@ -101,6 +120,7 @@ void tier_meet_late(struct ps_tier *tier, uint32_t index, uint16_t units) {
     is_late |= tier->ops[i].is_hydrate && (tier->ops[i].live & units) != 0;
   }
   if (!is_late) return;
+  tier_settle_hint(tier, index, true);
   extent->hinted = 0;
   answering(tier, extent)->late_hits++;
   tier->stats.late_hits++;
@@ -116,6 +136,13 @@ void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_fra
 void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats) {
   assert(tier != NULL && stats != NULL && tenant < tier->config.tenant_count);
   *stats = tier->tenants[tenant].stats;
+}
+
+void ps_tier_get_outcome(const struct ps_tier *tier, uint16_t tenant, uint32_t source,
+                         struct ps_tier_outcome *outcome) {
+  assert(tier != NULL && outcome != NULL);
+  assert(tenant < tier->config.tenant_count && source < PS_TIER_HINTS);
+  *outcome = tier->tenants[tenant].outcomes[source];
 }
 
 void ps_tier_get_model(const struct ps_tier *tier, struct ps_tier_tenant *stats) {

@@ -102,7 +102,7 @@ void tier_values_init(struct ps_tier *tier) {
 /* ---- the model's classes ---- */
 
 /* Ages are counted in ticks of 32 bits: what is older than three quarters of them was used then. */
-static uint32_t use_before(const struct ps_tier *tier, uint64_t age_ns) {
+uint32_t tier_use_before(const struct ps_tier *tier, uint64_t age_ns) {
   uint64_t ticks = age_ns >> TICK_SHIFT;
   uint32_t most = UINT32_C(3) << 30;
   return tier_ticks(tier->now_ns) - (ticks < most ? (uint32_t)ticks : most);
@@ -114,7 +114,7 @@ static void classify(struct ps_tier *tier, uint32_t index, uint32_t value_class,
   bool is_promised = extent->place == PLACE_PROMISED;
   if (extent->place == PLACE_EVICTABLE) tier_unplace(tier, index);
   extent->value_class = value_class & (CLASS_COUNT - 1);
-  if (!is_promised) extent->last_use = use_before(tier, age_ns);
+  if (!is_promised) extent->last_use = tier_use_before(tier, age_ns);
   tier_settle(tier, index);
 }
 

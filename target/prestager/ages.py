@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "AGE_BINS", "CLASSES", "EDGES_S", "MIDDLES_S", "OF_TIER", "OWN_CLASSES", "TIER_BINS",
-    "TIER_MIDDLES_S", "WIDTHS_S", "age_bins",
+    "TIER_MIDDLES_S", "WIDTHS_S", "age_bins", "tier_bins",
 ]  # fmt: skip
 
 CLASSES: Final = 64
@@ -40,10 +40,17 @@ def age_bins(ages_s: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(np.clip(step.astype(np.int64) + 1, 0, AGE_BINS - 1), np.int64)
 
 
+def tier_bins(ages_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the tier's bins of ages in seconds: half octaves from a millisecond on."""
+    fraction, exponent = np.frexp(ages_s * 1e3)
+    bins = 2 * (exponent.astype(np.int64) - 1) + (fraction >= 0.75)
+    return np.asarray(np.clip(bins, 0, TIER_BINS - 1), np.int64)
+
+
 _tier = np.arange(TIER_BINS)
 TIER_MIDDLES_S: Final[NDArray[np.float64]] = np.asarray(
     2.0 ** (_tier // 2) * np.where(_tier % 2, 1.75, 1.25) * 1e-3, np.float64
 )
-"""The middles of the tier's bins: half octaves from a millisecond on."""
+"""The middles of the tier's bins."""
 OF_TIER: Final[NDArray[np.int64]] = age_bins(TIER_MIDDLES_S)
 """By bin of the tier, the model's bin that it is in."""

@@ -1,4 +1,8 @@
-"""Accesses that wait until their burst is over: only then it shows which group it goes on with."""
+"""Accesses that wait until their burst is over: only then it shows which group it goes on with.
+
+A read is heard of when it has ended, and says when it came: one that waits for a medium is late.
+So a burst is over only when what came with it has been heard of, by how late reads were lately.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from prestage.target.prestager.extents import I64
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses
 
@@ -13,6 +18,10 @@ __all__ = ["Bursts"]
 
 LONGEST_S: Final = 4.0
 """A burst that goes on for longer is taken in parts."""
+LATEST_S: Final = 2.0
+"""How late a read may be, at most, that its burst waits for."""
+LATE_HALF_LIFE_S: Final = 20.0
+"""Of the longest time that reads were late."""
 MOST: Final = 16384
 """Accesses that wait at most; beyond, all are taken as they are."""
 
@@ -24,10 +33,19 @@ class Bursts:
         self._flows = flows
         self._waiting: list[Accesses] = []
         self._count = 0
+        self._newest_s = -np.inf
+        self._late_s = 0.0
+        """The longest that reads were late, fading."""
 
     def add(self, accesses: Accesses) -> None:
-        """Take accesses, later than all before."""
+        """Take accesses in the order in which they were heard of."""
         if len(accesses.rows):
+            newest_s = np.maximum.accumulate(np.append(self._newest_s, accesses.times_s))
+            if np.isfinite(self._newest_s):
+                self._late_s *= 2.0 ** ((self._newest_s - newest_s[-1]) / LATE_HALF_LIFE_S)
+            late_s = float((newest_s[1:] - accesses.times_s).max())
+            self._late_s = min(max(self._late_s, late_s), LATEST_S)
+            self._newest_s = newest_s[-1]
             self._waiting.append(accesses)
             self._count += len(accesses.rows)
 
@@ -41,12 +59,12 @@ class Bursts:
         if not self._waiting:
             return None
         every = _joined(self._waiting)
-        order = np.argsort(every.flows, kind="stable")
+        order = _order(every)
         flow, time_s = every.flows[order], every.times_s[order]
         first = np.flatnonzero(np.append(True, flow[1:] != flow[:-1]))
         last = np.append(first[1:], len(flow)) - 1
         number = flow[first]
-        is_over = time_s[last] + self._flows.gap_s[number] < now_s
+        is_over = time_s[last] + self._flows.gap_s[number] + self._late_s < now_s
         is_over |= time_s[first] + LONGEST_S < now_s
         if self.is_full:
             is_over[:] = True
@@ -65,7 +83,7 @@ class Bursts:
             return None
         every = _joined(self._waiting)
         self._waiting, self._count = [], 0
-        return every.where(np.argsort(every.flows, kind="stable"))
+        return every.where(_order(every))
 
     def open(self) -> Accesses | None:
         """Return what waits, in order of time; None when nothing does."""
@@ -73,6 +91,11 @@ class Bursts:
             return None
         self._waiting = [_joined(self._waiting)]
         return self._waiting[0]
+
+
+def _order(accesses: Accesses) -> I64:
+    """Return their order by flow, and by time within each."""
+    return np.lexsort((accesses.times_s, accesses.flows))
 
 
 def _joined(parts: list[Accesses]) -> Accesses:

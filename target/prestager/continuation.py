@@ -16,11 +16,15 @@ __all__ = ["continuing"]
 
 LEAST_READ: Final = 2
 """Extents of a chain that were read, one after the other, before the next are expected."""
+LEAST_PACE_S: Final = 1e-5
+"""Between reads: what is read at a faster pace is read before anything could be done."""
 CHANCE: Final = 0.8
 """That the chain is read to its end, before it is known how that goes here."""
 
 
-def continuing(bursts: Bursts, extents: ExtentMap, groups: Groups, flows: Flows) -> Followers:
+def continuing(
+    bursts: Bursts, extents: ExtentMap, groups: Groups, flows: Flows, now_s: float
+) -> Followers:
     """Return groups whose chains are being read, and for how long that will go on.
 
     The lag of a group is the time until its last extent is wanted, at the pace so far.
@@ -40,7 +44,9 @@ def continuing(bursts: Bursts, extents: ExtentMap, groups: Groups, flows: Flows)
     number = extents.group[row].astype(np.int64)
     read = last - first + 1
     span_s = time_s[last] - time_s[first]
-    may = (number >= 0) & (read >= LEAST_READ) & (span_s > 0)
+    is_still = time_s[last] + flows.gap_s[flow[last]] < now_s
+    may = (number >= 0) & (read >= LEAST_READ) & ~is_still
+    may &= span_s >= LEAST_PACE_S * (read - 1)
     may &= groups.kind[np.maximum(number, 0)] != SHARED
     number, row, read, span_s = number[may], row[may], read[may], span_s[may]
     left: I64 = groups.size[number] - 1 - extents.position[row]

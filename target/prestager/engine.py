@@ -7,23 +7,25 @@ process, and by the simulator on a virtual clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.target.prestager.announced import Announced, age_of_worth
 from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.classes import hold_classes
 from prestage.target.prestager.continuation import continuing
-from prestage.target.prestager.extents import EXTENT_BITS, I64, ExtentMap
+from prestage.target.prestager.expected import Expected
+from prestage.target.prestager.extents import ABSENT, EXTENT_BITS, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Formation, Touches
-from prestage.target.prestager.groups import FREE, Groups
+from prestage.target.prestager.groups import Groups
 from prestage.target.prestager.hints import Hints
 from prestage.target.prestager.holdout import Benefit, Holdout
 from prestage.target.prestager.intake import Evictions, Intake
-from prestage.target.prestager.ledger import Source, SourceReport
+from prestage.target.prestager.ledger import Reliability, Source, SourceReport
 from prestage.target.prestager.persistence import (
     load_arrays,
     load_groups,
@@ -34,7 +36,7 @@ from prestage.target.prestager.planner import Candidates, by_date, room_for
 from prestage.target.prestager.retention import Retention
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
-from prestage.target.prestager.successors import Followers, Successors
+from prestage.target.prestager.successors import Successors
 from prestage.target.prestager.tables import FETCH_WORTH, LEARNED
 from prestage.target.ring import RingWaits
 
@@ -95,6 +97,10 @@ class PrestagerReport:
     hit_ratios: dict[str, float]
     """Of the policies that the tier can follow, on a sample and without fetches."""
     sources: tuple[SourceReport, ...]
+    calibration_error: float
+    """Of all sources, as in SourceReport."""
+    reliability: tuple[Reliability, ...]
+    """Of all sources, by tenths of the chance."""
     benefit: Benefit
     memory_bytes: int
 
@@ -115,15 +121,19 @@ class Prestager:
             extents, groups, frame_count=frame_count, half_life_s=config.half_life_s,
             flash_floor=config.flash_floor, least_chance=config.least_chance,
         )  # fmt: skip
-        self._formation = Formation(extents, groups, self._flows, self._retention.see_returns)
-        self._hints = Hints(self._formation, extents, groups, slot_size, config.half_life_s)
+        self._formation = Formation(
+            extents, groups, self._flows, self._retention.see_returns, self._documents
+        )
+        self._announced = Announced(extents, groups)
+        self._hints = Hints(
+            self._formation, extents, groups, slot_size, self._announced, config.half_life_s
+        )
         self._successors = Successors(SUCCESSOR_GROUPS, config.half_life_s)
         self._speculation = Speculation(
             SpeculationConfig(half_life_s=config.half_life_s), extents, groups,
             Holdout(config.holdout_share, seed), frame_count,
         )  # fmt: skip
-        self._followers: list[tuple[Source, Followers]] = []
-        """What is likely next by what was touched since the last look."""
+        self._expected = Expected(groups)
         self._unsaid: list[I64] = []
         self._doomed: list[I64] = []
         """Rows of extents that are no more."""
@@ -170,6 +180,7 @@ class Prestager:
     def report(self) -> PrestagerReport:
         """Return how it is doing."""
         guard, prices = self._speculation.guard, self._retention.prices
+        ledger = self._speculation.ledger
         return PrestagerReport(
             self._groups.count,
             self._extents.count,
@@ -178,7 +189,9 @@ class Prestager:
             prices.flash,
             guard.off_until_s > self._ticked_s or self._retention.shadows.is_harmed,
             self._retention.shadows.ratios(),
-            self._speculation.ledger.report(),
+            ledger.report(),
+            ledger.calibration_error(),
+            ledger.curve(),
             self._speculation.holdout.benefit(),
             self._extents.nbytes + self._groups.nbytes + self._groups.arena_bytes,
         )
@@ -201,8 +214,9 @@ class Prestager:
             "hazard": (self._retention.hazard, ("returned",)),
             "prices": (self._retention.prices, ("memory", "flash")),
             "ledger": (ledger, ledger.LEARNED),
-            "holdout": (self._speculation.holdout, ("sums",)),
+            "holdout": (self._speculation.holdout, ("sums", "served")),
             "retention": (self._retention, ("life_s",)),
+            "formation": (self._formation, ("ends",)),
             "engine": (self, ("_last_id",)),
         }
         return {
@@ -218,11 +232,15 @@ class Prestager:
         if over is None:
             return
         touches = self._formation.take(over)
+        is_read = ~touches.is_write
+        # Before marks of what was fetched are taken off.
+        self._retention.see_touches(touches, self._announced.are_told(touches.rows))
         self._speculation.see_touches(touches)
-        self._retention.see_touches(touches)
+        plain = self._retention.shadows.take_plain()
+        self._speculation.holdout.see_reads(int(is_read.sum()), *plain)
+        self._announced.see_touches(touches)
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
-        is_read = ~touches.is_write
         self._reads += float(is_read.sum())
         self._flash_reads += float((is_read & ~touches.is_hit).sum())
         self._look_around(touches, float(over.times_s.max()))
@@ -232,12 +250,17 @@ class Prestager:
         begun = touches.groups[touches.begins]
         self._successors.see(touches.sources, touches.targets, touches.lags_s)
         self._successors.visit(begun, now_s)
-        self._followers.append((Source.SUCCESSOR, self._successors.after(begun)))
+        self._expected.add(Source.SUCCESSOR, self._successors.after(begun), now_s)
         neighbours = self._hints.neighbours
         if neighbours is not None:
-            neighbours.see(begun, now_s)
-            near = neighbours.near(touches.rows, self._extents.group, now_s)
-            self._followers.append((Source.NEIGHBOUR, near))
+            near = neighbours.after(touches.rows, self._extents.group, now_s)
+            self._expected.add(Source.NEIGHBOUR, near, now_s)
+
+    def _documents(self, rows: I64) -> I64:
+        neighbours = self._hints.neighbours
+        if neighbours is None:
+            return np.full(len(rows), ABSENT, np.int64)
+        return neighbours.documents(rows)
 
     def _hear_evictions(self, gone: Evictions) -> None:
         owner = self._extents.group[gone.rows]
@@ -269,6 +292,7 @@ class Prestager:
         if self._hints.neighbours is not None:
             self._hints.neighbours.fade(elapsed_s)
             self._hints.neighbours.update()
+        self._announced.fade(2.0 ** (-elapsed_s / self._config.half_life_s), self._refreshed_s)
         factor = 2.0 ** (-elapsed_s / USE_HALF_LIFE_S)
         self._reads *= factor
         self._flash_reads *= factor
@@ -282,7 +306,10 @@ class Prestager:
         if is_crowded:
             doomed.append(self._oldest())
         if doomed:
-            self._formation.forget(np.unique(np.concatenate(doomed)))
+            rows = np.unique(np.concatenate(doomed))
+            self._formation.forget(rows)
+            if self._hints.neighbours is not None:
+                self._hints.neighbours.forget(rows)
             doomed.clear()
         if groups.is_sparse():
             groups.compact(extents)
@@ -309,9 +336,17 @@ class Prestager:
         self._unsaid.clear()
         owner = self._extents.group[rows]
         rows, owner = rows[owner >= 0], owner[owner >= 0]
+        # Of what is as old the deepest in its chain goes first: what is before it is read by more.
+        order = np.lexsort((-self._extents.position[rows], self._groups.touched_s[owner]))
+        rows, owner = rows[order], owner[order]
         orders = self._orders(rows, OrderKind.CLASSIFY)
-        orders["value_class"] = self._retention.classes_in_force(owner)
+        orders["value_class"] = classes = self._retention.classes_in_force(owner)
         age_s = np.maximum(now_s - self._groups.touched_s[owner], 0)
+        if self._policy == LEARNED:
+            # What a hint will bring in time is as if it had waited until its chance is so small.
+            worth = self._announced.worth(rows, owner)
+            keep = self._retention.outlook.keep
+            age_s = np.maximum(age_s, age_of_worth(keep, classes, worth))
         orders["age_ns"] = (age_s * 1e9).astype(np.uint64)
         return orders
 
@@ -332,15 +367,15 @@ class Prestager:
 
     def _candidates(self, now_s: float) -> list[tuple[Source, Candidates]]:
         prices, groups = self._retention.prices, self._groups
-        reading = continuing(self._bursts, self._extents, groups, self._flows)
-        found = [(Source.CONTINUATION, reading), *self._followers]
-        self._followers.clear()
-        dated = []
-        for source, followers in found:
-            alive = groups.kind[followers.groups] != FREE
-            alive &= groups.missing[followers.groups] != 0
-            dated.append((source, by_date(followers.where(alive), now_s, prices)))
+        reading = continuing(self._bursts, self._extents, groups, self._flows, now_s)
+        reading = reading.where(groups.missing[reading.groups] != 0)
+        dated = [
+            (source, by_date(followers, now_s, prices))
+            for source, followers in ((Source.CONTINUATION, reading), *self._expected.take(now_s))
+        ]
         due = self._speculation.planner.by_return(now_s, self._retention.outlook, prices.memory)
+        gains = due.gains * self._announced.worth_of_groups(due.groups)
+        due = replace(due, gains=gains).where(gains > 1)
         return [*dated, (Source.RETURN, due)]
 
     def _fetch_orders(self, chosen: Fetches, now_s: float) -> NDArray[np.void]:

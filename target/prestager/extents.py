@@ -1,7 +1,7 @@
 """What is known of each extent: whose it is, where in its chain, and whether it is in the tier.
 
 An open-addressing map from (volume, extent) to a row, and the rows as structure of arrays; every
-operation is about many extents at once. A row is 21 bytes, its place in the index 8 to 16.
+operation is about many extents at once. A row is 22 bytes, its place in the index 8 to 16.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ FIELDS: Final[tuple[tuple[str, type[np.generic]], ...]] = (
     ("resident", np.uint8),
     ("marks", np.uint8),
     ("ghost", np.uint8),
+    ("announced", np.uint8),
 )
 
 
@@ -50,7 +51,8 @@ class ExtentMap:
     that it was part of. `moves` counts how often a group that lives on lost the
     extent to another; `marks` are bits WAITING (asked for, and has not landed), PREDICTED (part of
     its group's prediction) and AHEAD (it landed, and nobody has read it). `ghost` is, of 255, how
-    likely it is that what was fetched ahead drove it out.
+    likely it is that what was fetched ahead drove it out. `announced` is 0 unless a host has said
+    that it will read it: see Announced.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -64,6 +66,7 @@ class ExtentMap:
         self.resident = np.zeros(size, np.uint8)
         self.marks = np.zeros(size, np.uint8)
         self.ghost = np.zeros(size, np.uint8)
+        self.announced = np.zeros(size, np.uint8)
         self._free = np.zeros(0, np.int64)
         self._index = np.full(2 * size, ABSENT, np.int32)
 

@@ -1,10 +1,12 @@
 """How groups are formed: which group a burst goes on with, and which extents move to it.
 
-A piece is what one flow accessed without a long gap. It goes on with the group of the flow's open
-burst; else with the group that most of its known extents are of, if at least half of that group is
-in it; else it begins a group of its own, which takes over what it touched and, when it touched a
-good part of that group, its history. Writes thus extend the chain that was read before them. An
-extent that groups go on taking from each other becomes a group of its own, rated by itself.
+A piece is what one flow accessed without a long gap; where hosts sign what they store, of one
+document: which documents are read beside each other is another matter. It goes on with the group
+of the flow's open burst; else with the group that most of its known extents are of, if at least
+half of that group is in it; else it begins a group of its own, which takes over what it touched
+and, when it touched a good part of that group, its history. Writes thus extend the chain that was
+read before them. An extent that groups go on taking from each other becomes a group of its own,
+rated by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
-from prestage.target.prestager.groups import FREE, SHARED, Groups
+from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL, Groups
 from prestage.target.prestager.hazard import F64
 
 __all__ = ["COVERAGE", "Accesses", "Bools", "Formation", "Touches"]
@@ -32,9 +34,15 @@ HISTORY: Final = 0.3
 SHARERS: Final = 2
 """Times that an extent left a group that lived on before it counts as shared."""
 NEW: Final = -2
+TAIL_MEMORY: Final = 0.999
+"""What is left of what was counted of chains' ends, by each return."""
+TAIL_SHARE: Final = 0.3
+"""Of chains that came back with their last extent, below which it is not kept with its chain."""
 
 Bools = NDArray[np.bool_]
 OnReturn = Callable[[I64, F64], None]
+Documents = Callable[[I64], I64]
+"""By row, the number of what hosts have signed as one; ABSENT: nobody has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +121,29 @@ class _Rows:
     is_shared: Bools
 
 
+def _unsigned(rows: I64) -> I64:
+    return np.full(len(rows), ABSENT, np.int64)
+
+
 class Formation:
     """Keeps `extents` and `groups` as bursts come in on `flows`."""
 
     def __init__(
-        self, extents: ExtentMap, groups: Groups, flows: Flows, on_return: OnReturn
+        self,
+        extents: ExtentMap,
+        groups: Groups,
+        flows: Flows,
+        on_return: OnReturn,
+        documents: Documents = _unsigned,
     ) -> None:
         """`on_return` hears of groups that came back, and when, before their records change."""
         self._on_return = on_return
+        self._documents = documents
         self._extents = extents
         self._groups = groups
         self._flows = flows
+        self.ends = np.zeros(2)
+        """Chains that came back, fading, and how many of them with their last extent."""
 
     def take(self, accesses: Accesses) -> Touches:
         """Form groups of one batch of accesses; what stands there once is seen once."""
@@ -141,8 +161,9 @@ class Formation:
         touched, begins = self._touch(rows, pieces, is_return)
         edges = self._follow(pieces)
         shared, freed = self._settle(rows, pieces)
-        touched = np.concatenate((touched, shared))
-        begins = np.concatenate((begins, np.ones(len(shared), bool)))
+        tails = self._part_tails(rows, pieces)
+        touched = np.concatenate((touched, shared, tails))
+        begins = np.concatenate((begins, np.ones(len(shared), bool), np.zeros(len(tails), bool)))
         alive = groups.kind[touched] != FREE
         return Touches(
             rows.rows, rows.before, before_class, age_s, is_return, rows.is_write, rows.is_hit,
@@ -163,6 +184,8 @@ class Formation:
         is_last = np.ones(len(flow), bool)
         is_last[:-1] = is_first[1:]
         flows.last_s[flow[is_last]] = time_s[is_last]
+        document = self._documents(accesses.rows)
+        is_long |= document != np.where(is_first, ABSENT, np.roll(document, 1))
         begins = is_first | is_long
         starts = np.flatnonzero(begins)
         none, zero = np.full(len(starts), ABSENT, np.int64), np.zeros(len(starts))
@@ -195,6 +218,8 @@ class Formation:
         made = groups.make(int(is_new.sum()))
         target[is_new] = made
         pieces.target = target
+        self._count_ends(rows, pieces, is_new)
+        groups.kind[target[target >= 0]] = LIVE
         groups.tenant[made] = pieces.tenants[is_new]
         groups.touched_s[made] = pieces.times_s[is_new]
         self._inherit(candidate[is_new], made, pieces.history[is_new])
@@ -328,6 +353,40 @@ class Formation:
         groups.tenant[made] = groups.tenant[before]
         extents.group[row] = made
         groups.append(made, row)
+
+    def _count_ends(self, rows: _Rows, pieces: _Pieces, is_new: Bools) -> None:
+        """Count chains that came back, and those that came with their last extent."""
+        piece = np.flatnonzero(~pieces.is_open & (pieces.target >= 0) & ~is_new)
+        last = self._groups.last_row[pieces.target[piece]]
+        piece, last = piece[last >= 0], last[last >= 0]
+        came = np.isin(piece * len(self._extents.key) + last,
+                       rows.piece * len(self._extents.key) + rows.rows)  # fmt: skip
+        self.ends *= TAIL_MEMORY ** len(piece)
+        self.ends += len(piece), came.sum()
+
+    def _part_tails(self, rows: _Rows, pieces: _Pieces) -> I64:
+        """Note the last extents of the pieces; while these seldom come back, set them apart."""
+        groups, extents = self._groups, self._extents
+        is_last = np.append(rows.piece[1:] != rows.piece[:-1], len(rows.piece) > 0)
+        row, target = rows.rows[is_last], pieces.target[rows.piece[is_last]]
+        row, target = row[target >= 0], target[target >= 0]
+        mine = extents.group[row] == target
+        groups.last_row[target] = np.where(mine, row, ABSENT)
+        row, target = row[mine], target[mine]
+        if self.ends[1] + 1 > TAIL_SHARE * (self.ends[0] + 2):
+            return np.zeros(0, np.int64)
+        # Of a group that two pieces go on with, the later one says where it ends.
+        target, index = np.unique(target[::-1], return_index=True)
+        row = row[::-1][index]
+        row, target = row[groups.size[target] > 1], target[groups.size[target] > 1]
+        made = groups.make(len(row))
+        for name in ("touches", "touched_s", "gap_s", "past_gap_s", "fresh", "tenant"):
+            getattr(groups, name)[made] = getattr(groups, name)[target]
+        groups.kind[made], groups.size[made] = TAIL, 1
+        groups.size[target] -= 1
+        extents.group[row] = made
+        groups.append(made, row)
+        return made
 
     def _follow(self, pieces: _Pieces) -> tuple[I64, I64, F64]:
         """Return which groups came after which on their flows, and how much later."""

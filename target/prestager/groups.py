@@ -13,12 +13,14 @@ import numpy as np
 
 from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
 
-__all__ = ["FREE", "LIVE", "SHARED", "Groups", "slices"]
+__all__ = ["FREE", "LIVE", "SHARED", "TAIL", "Groups", "slices"]
 
 FREE: Final = 0
 LIVE: Final = 1
 SHARED: Final = 2
 """A group of one extent that several groups use."""
+TAIL: Final = 3
+"""The last extent of a chain, apart from it: it may be written anew, and never read."""
 
 FIELDS: Final[tuple[tuple[str, type[np.generic], int], ...]] = (
     ("touched_s", np.float64, 0),
@@ -33,6 +35,7 @@ FIELDS: Final[tuple[tuple[str, type[np.generic], int], ...]] = (
     ("room", np.int32, 0),
     ("prediction", np.int32, ABSENT),
     ("fresh", np.int32, 0),
+    ("last_row", np.int32, ABSENT),
     ("touches", np.uint16, 0),
     ("tenant", np.uint16, 0),
     ("value_class", np.uint8, 0),
@@ -53,8 +56,9 @@ class Groups:
 
     `touched_s` is the last touch, `gap_s` the time between the last two (0: touched once) and
     `past_gap_s` the one before; `size` the members that it owns now, `fresh` those that were
-    written at its last touch. `missing` is 1 when some member may not be in the tier; `asked_s` is
-    until when it is not asked for again, `looked_s` the age up to which its waiting was counted.
+    written at its last touch, `last_row` the last of the extents that it was about. `missing` is 1
+    when some member may not be in the tier; `asked_s` is until when it is not asked for again,
+    `looked_s` the age up to which its waiting was counted.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -62,7 +66,7 @@ class Groups:
         self.looked_s = self.gap_s = self.past_gap_s = self.score = np.zeros(0, np.float32)
         self.size = self.used = self.room = np.zeros(0, np.int32)
         self.start = np.zeros(0, np.uint32)
-        self.prediction = self.fresh = np.zeros(0, np.int32)
+        self.prediction = self.fresh = self.last_row = np.zeros(0, np.int32)
         self.touches = self.tenant = np.zeros(0, np.uint16)
         self.value_class = self.kind = self.missing = np.zeros(0, np.uint8)
         self.high = 0

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from prestage.target.prestager.announced import Announced
 from prestage.target.prestager.extents import I64, ExtentMap, extent_keys
 from prestage.target.prestager.formation import Formation
 from prestage.target.prestager.groups import Groups
@@ -29,12 +30,13 @@ class Hints:
 
     def __init__(
         self, formation: Formation, extents: ExtentMap, groups: Groups, slot_size: int,
-        half_life_s: float,
+        announced: Announced, half_life_s: float,
     ) -> None:  # fmt: skip
         self._formation = formation
         self._extents = extents
         self._groups = groups
         self._slot_size = slot_size
+        self._announced = announced
         self._half_life_s = half_life_s
         self._head: np.void | None = None
         """The SET, INTENT or RETAIN whose ranges come."""
@@ -76,6 +78,7 @@ class Hints:
             rows = self._extents.find(every[first])
             owner = self._extents.group[rows[rows >= 0]]
             until_s = now_s + float(head["value"]) * 1e-6 + AFTER_S
+            self._announced.announce(rows[rows >= 0], until_s)
             self._leave(np.unique(owner[owner >= 0]), until_s)
 
     def _leave(self, numbers: I64, until_s: float) -> None:

@@ -4,6 +4,10 @@ Which ones is drawn by seed and serial number before anything is known of them, 
 predictions are alike but for the acting. What is compared is how many of a prediction's extents
 were found in the tier when they were read (0 when nobody came): on average, acted less held, is
 what acting on one prediction gains, whatever would have been warm anyway.
+
+What that drives out both kinds do without, so the difference does not show it. It is the hits of
+the plain tier, which keeps and brings in nothing ahead, less the hits on what the tier itself has
+kept: the first are those of a shadow cache (prestage.target.prestager.shadow).
 """
 
 from __future__ import annotations
@@ -43,15 +47,17 @@ def draw(seed: int, serials: I64) -> F64:
 
 @dataclass(frozen=True, slots=True)
 class Benefit:
-    """Reads that found their extent warm because of what was acted on: in all, with 95 % interval.
+    """Reads more that found their extent warm because predictions are acted on, with 95 % interval.
 
-    `per_prediction` is the measured difference. The interval is (-inf, inf) while there is too
+    `per_prediction` is the measured difference, and `displaced` how many reads missed, or had to be
+    brought in again, because of what was brought in. The interval is (-inf, inf) while there is too
     little to say.
     """
 
     acted: int
     held: int
     per_prediction: float
+    displaced: float
     hits: float
     low: float
     high: float
@@ -65,6 +71,9 @@ class Holdout:
         self._seed = seed
         self.sums: NDArray[np.float64] = np.zeros((2, 3))
         """By held (0) and acted (1): predictions, hits, squares of hits."""
+        self.served: NDArray[np.float64] = np.zeros(4)
+        """Reads; those of the shadow's sample; of these, hits in the shadow alone, and hits in the
+        tier alone on what it had kept."""
 
     def is_held(self, serials: I64) -> Bools:
         """Tell which predictions are not to be acted on."""
@@ -76,22 +85,41 @@ class Holdout:
             mine = hits[is_acted == bool(kind)].astype(np.float64)
             self.sums[kind] += (len(mine), mine.sum(), (mine**2).sum())
 
+    def see_reads(self, reads: int, sampled: float, more: float, less: float) -> None:
+        """Take in how many extents were read, and how many of a sample only shadow or tier had.
+
+        The shadow is of the tier as it would be if nothing were fetched.
+        """
+        self.served += reads, sampled, more, less
+
+    def _displaced(self) -> tuple[float, float]:
+        """Return the hits that were driven out, and the variance of that by the sample's size."""
+        reads, sampled, more, less = self.served.tolist()
+        if sampled < 1:
+            return 0.0, 0.0
+        scale, share = reads / sampled, min(sampled / reads, 1.0)
+        return (more - less) * scale, (1 - share) * (more + less) * scale**2
+
     def benefit(self) -> Benefit:
-        """Return the benefit so far: the difference of means, by Welch's interval."""
+        """Return the benefit so far: the difference of means, less what was driven out.
+
+        The interval is Welch's.
+        """
+        displaced, doubt = self._displaced()
         (held, held_hits, held_squares), (acted, acted_hits, acted_squares) = self.sums.tolist()
         if held < 1 or acted < 1:
-            return Benefit(int(acted), int(held), 0.0, 0.0, -math.inf, math.inf)
+            return Benefit(int(acted), int(held), 0.0, displaced, 0.0, -math.inf, math.inf)
         held_mean, acted_mean = held_hits / held, acted_hits / acted
         gain = acted_mean - held_mean
+        hits = gain * acted - displaced
         if min(held, acted) < LEAST:
-            return Benefit(int(acted), int(held), gain, gain * acted, -math.inf, math.inf)
+            return Benefit(int(acted), int(held), gain, displaced, hits, -math.inf, math.inf)
         variance = (
             _variance(acted, acted_hits, acted_squares) / acted
             + _variance(held, held_hits, held_squares) / held
         )
-        half = NORMAL_95 * math.sqrt(variance)
-        low, high = (gain - half) * acted, (gain + half) * acted
-        return Benefit(int(acted), int(held), gain, gain * acted, low, high)
+        half = NORMAL_95 * math.sqrt(variance * acted**2 + doubt)
+        return Benefit(int(acted), int(held), gain, displaced, hits, hits - half, hits + half)
 
 
 def _variance(count: float, total: float, squares: float) -> float:

@@ -19,7 +19,7 @@ from prestage.target.prestager.extents import I64
 from prestage.target.prestager.formation import Bools
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["Ended", "Gate", "Ledger", "Source", "SourceReport"]
+__all__ = ["Ended", "Gate", "Ledger", "Reliability", "Source", "SourceReport"]
 
 RELIABILITY_BINS: Final = 10
 PRIOR_USED: Final = 1.0
@@ -65,8 +65,8 @@ class SourceReport:
 
     `late` were still missing when they were read, `evicted` left the tier unread, `expired` were
     not read by their deadline. `precision` is the share of extents acted on that were read in time,
-    `low` what it is at least, likely. `calibration_error` is the expected difference between chance
-    predicted and share that came true, over all predictions.
+    `low` what it is at least, likely. `calibration_error` is the expected difference between the
+    chance, as it was corrected when it was predicted, and the share that came true, over extents.
     """
 
     source: str
@@ -84,6 +84,15 @@ class SourceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Reliability:
+    """Predictions with chances alike: their extents (fading), mean chance, and share that came."""
+
+    count: float
+    predicted: float
+    realised: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Predictions that have ended: were they acted on, did the group come, hits at the touch."""
 
@@ -94,10 +103,16 @@ class Ended:
     hits: I64
 
 
+def _step(chances: NDArray[Any]) -> I64:
+    """Return the bins of reliability that chances are in."""
+    step = np.minimum((chances * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
+    return np.asarray(step, np.int64)
+
+
 class Ledger:
     """Predictions by slot; the oldest gives way when all are taken."""
 
-    LEARNED = ("serial", "totals", "predictions", "beta", "reliability")
+    LEARNED = ("serial", "totals", "predictions", "beta", "reliability", "corrected")
 
     def __init__(self, capacity: int, half_life_s: float, limits: tuple[float, float]) -> None:
         """`limits`: the precision from which a source is open, and from which it is limited."""
@@ -106,6 +121,8 @@ class Ledger:
         self.group = np.full(capacity, -1, np.int64)
         self.source = np.zeros(capacity, np.uint8)
         self.chance = np.zeros(capacity, np.float32)
+        self.likely = np.zeros(capacity, np.float32)
+        """The chance as it was corrected."""
         self.deadline_s = np.zeros(capacity)
         self.is_acted = np.zeros(capacity, bool)
         self.is_free = np.zeros(capacity, bool)
@@ -120,7 +137,9 @@ class Ledger:
         self.beta = np.zeros((sources, 2))
         """Of predictions, fading: weight of what was used, and of what was not."""
         self.reliability = np.zeros((sources, RELIABILITY_BINS, 3))
-        """By chance predicted: predictions, sum of chances, how many came true; fading."""
+        """By chance predicted: extents, sum of chances, how many came true; fading."""
+        self.corrected = np.zeros_like(self.reliability)
+        """The same by chance as it was corrected."""
 
     def add(
         self,
@@ -144,6 +163,7 @@ class Ledger:
         self.group[slots] = groups
         self.source[slots] = source
         self.chance[slots] = chances
+        self.likely[slots] = self.calibrated(source, chances)
         self.deadline_s[slots] = deadlines_s
         self.is_acted[slots], self.is_free[slots] = is_acted, is_free
         self.size[slots] = sizes
@@ -176,12 +196,15 @@ class Ledger:
     def end(self, slots: I64, *, is_used: bool) -> Ended:
         """End predictions, each once: their groups came, or did not in time."""
         source = self.source[slots].astype(np.int64)
-        chance, size = self.chance[slots], self.size[slots].astype(np.float64)
+        size = self.size[slots].astype(np.float64)
         came = np.minimum(self.reads[slots], size)
         np.add.at(self.beta, source, np.stack((came, size - came), axis=1))
-        step = np.minimum((chance * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
-        row = np.stack((size, size * chance, came), axis=1)
-        np.add.at(self.reliability, (source, step), row)
+        for table, chance in (
+            (self.reliability, self.chance[slots]),
+            (self.corrected, self.likely[slots]),
+        ):
+            row = np.stack((size, size * chance, came), axis=1)
+            np.add.at(table, (source, _step(chance)), row)
         acted = self.is_acted[slots]
         if not is_used:
             self._count(source[acted], _Field.EXPIRED, self.size[slots[acted]])
@@ -195,6 +218,7 @@ class Ledger:
         factor = 2.0 ** (-elapsed_s / self._half_life_s)
         self.beta *= factor
         self.reliability *= factor
+        self.corrected *= factor
 
     def precision(self, source: Source) -> tuple[float, float]:
         """Return the mean of the share that is used, and that less one deviation."""
@@ -222,13 +246,24 @@ class Ledger:
         _, predicted, came = self.reliability[source].T
         prior = CALIBRATION_PRIOR * self._mean_size() / 2
         factor = (came + prior) / (predicted + prior)
-        step = np.minimum((chances * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
-        return np.asarray(np.clip(chances * factor[step], 0, 1), np.float64)
+        return np.asarray(np.clip(chances * factor[_step(chances)], 0, 1), np.float64)
 
-    def calibration_error(self, source: Source) -> float:
-        """Return the expected calibration error of the source's predictions."""
-        count, predicted, came = self.reliability[source].T
+    def calibration_error(self, source: Source | None = None) -> float:
+        """Return the expected calibration error of a source's predictions, or of all sources'.
+
+        Of all sources those of one do not make up for those of another.
+        """
+        table = self.corrected if source is None else self.corrected[source]
+        count, predicted, came = np.moveaxis(table, -1, 0)
         return float(np.abs(predicted - came).sum() / max(count.sum(), 1e-9))
+
+    def curve(self) -> tuple[Reliability, ...]:
+        """Return how corrected chances of all sources came true, by tenths of the chance."""
+        return tuple(
+            Reliability(count, predicted / count, came / count)
+            for count, predicted, came in self.corrected.sum(axis=0).tolist()
+            if count > 0
+        )
 
     def report(self) -> tuple[SourceReport, ...]:
         """Return the numbers of all sources."""

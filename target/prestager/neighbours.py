@@ -1,9 +1,10 @@
-"""Affinity by signature: groups whose bit vectors are near are often wanted together.
+"""Affinity by signature: extents whose bit vectors are near are often wanted together.
 
-Multi-index hashing (M. Norouzi, A. Punjani and D. Fleet, "Fast search in Hamming space with
-multi-index hashing", CVPR 2012): a vector is entered by each of its 16-bit substrings; neighbours
-are found where one substring is the same. How near is near is learned: of the neighbours at each
-distance, how many are read soon after; the chance is taken never to rise with the distance.
+Extents with one signature are one document. When some of it is touched, the documents nearest to it
+by Hamming distance are asked for: the search is exact, over all signatures, a few at a time. How
+near is near is learned: of the neighbours at each distance, how many are touched soon after. So is
+how much more it means that several neighbours were touched lately: one alone may have been read for
+any reason. The chance is taken never to rise with the distance.
 """
 
 from __future__ import annotations
@@ -14,32 +15,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.extents import ABSENT, I64
+from prestage.target.prestager.formation import Bools
 from prestage.target.prestager.hazard import F64
 from prestage.target.prestager.successors import Followers
 
 __all__ = ["Neighbours", "falling", "hamming"]
 
-WORDS: Final = 8
-"""Substrings of 16 bits of a vector of 128."""
-KEPT: Final = 8
-"""The latest entries of a substring; older ones are overwritten."""
+MOST_BITS: Final = 128
 WITHIN_S: Final = 120.0
-"""A neighbour that is not read so soon after was none."""
+"""A neighbour that is not touched so soon after was none."""
+AGAIN_S: Final = 2.0
+"""What is touched again so soon is in one use: it counts once, and could not have been fetched."""
 PENDING: Final = 8192
 MOST: Final = 16
 """Neighbours of one signature that are looked at, the nearest first."""
+LOOKS: Final = 16
+"""Signatures at a time whose neighbours are looked for; when more are touched, the last ones."""
+MOST_ROWS: Final = 256
+"""Extents of one signature that are known: the last ones that got it."""
+LEAST_CHANCE: Final = 0.15
+"""What is less likely is no prediction: it is watched and learned from, and not said."""
+WARMTH_HALF_LIFE_S: Final = 40.0
+WARMTHS: Final = np.array([1.3, 1.8, 2.4, 4.0])
+"""Between levels of warmth: how many neighbours were touched of late, this one included."""
 PRIOR_ASKED: Final = 8.0
 PRIOR_USED: Final = 0.4
-DISTANCES: Final = 16 * WORDS + 1
-_ONES: Final = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+LAG_SHARE: Final = 0.1
+"""Of the remembered lag that what came last makes."""
+DISTANCES: Final = MOST_BITS + 1
 
-U16 = NDArray[np.uint16]
+U64 = NDArray[np.uint64]
+Likely = tuple[I64, F64]
+"""Signatures or groups by number, and the chance of each."""
 
 
-def hamming(left: U16, right: U16) -> I64:
-    """Return the number of bits in which vectors differ; arrays of words, the last axis summed."""
-    bits = _ONES[np.ascontiguousarray(left ^ right).view(np.uint8)]
-    return np.asarray(bits.sum(axis=-1), np.int64)
+def hamming(vectors: U64, one: U64) -> NDArray[np.uint8]:
+    """Return in how many bits vectors, of shape (words, n), differ from one of shape (words,)."""
+    counts = np.bitwise_count(vectors ^ one[:, None])
+    return np.asarray(counts.sum(axis=0, dtype=np.uint8), np.uint8)
 
 
 def falling(values: F64, weights: F64) -> F64:
@@ -60,94 +73,179 @@ def falling(values: F64, weights: F64) -> F64:
     return np.repeat(means, counts)
 
 
+def _highest(numbers: I64, chances: F64) -> Likely:
+    """Return each number once, with the highest of its chances."""
+    order = np.lexsort((-chances, numbers))
+    numbers, first = np.unique(numbers[order], return_index=True)
+    return numbers, chances[order[first]]
+
+
 class Neighbours:
-    """Signatures by extent row, up to `capacity`; the oldest give way."""
+    """Up to `capacity` signatures, and the extents that have each; the oldest give way."""
 
     def __init__(self, capacity: int, half_life_s: float) -> None:
         self._half_life_s = half_life_s
-        self._vectors = np.zeros((capacity, WORDS), np.uint16)
-        self._rows = np.full(capacity, ABSENT, np.int64)
+        self._vectors = np.zeros((MOST_BITS // 64, capacity), np.uint64)
         self._families = np.zeros(capacity, np.uint32)
-        self._entry_of: dict[int, int] = {}
+        """With the bits that count; 0: there is none here."""
+        self._rows: list[list[int]] = [[] for _ in range(capacity)]
+        self._sizes = np.zeros(capacity, np.int64)
+        self._touched_s = np.zeros(capacity)
+        self._warmth = np.zeros(capacity)
+        self._warmed_s = np.zeros(capacity)
+        self._numbers: dict[tuple[int, bytes], int] = {}
+        """Of signatures, by family and vector."""
         self._added = 0
-        self._buckets = np.full((WORDS, 1 << 16, KEPT), ABSENT, np.int32)
-        self._filled = np.zeros((WORDS, 1 << 16), np.uint8)
-        self.asked = np.zeros(DISTANCES)
-        self.used = np.zeros(DISTANCES)
-        self._chance = np.zeros(DISTANCES)
-        self._pending_group = np.full(PENDING, ABSENT, np.int64)
-        self._pending_distance = np.zeros(PENDING, np.int64)
+        self._number_of = np.zeros(0, np.int32)
+        """By extent row, its signature; ABSENT: none."""
+        self.asked = np.zeros((len(WARMTHS) + 1, DISTANCES))
+        self.used = np.zeros_like(self.asked)
+        self._chance = np.zeros_like(self.asked)
+        self._pending = np.full(PENDING, ABSENT, np.int64)
+        """Signatures that are waited for, and as what each was asked for, since when."""
+        self._pending_as = np.zeros((2, PENDING), np.int64)
         self._pending_since_s = np.zeros(PENDING)
         self._pended = 0
-        self._lag_s = 10.0
+        self._lag_s = WITHIN_S / 4
         self.update()
+
+    # ---- signatures ----
 
     def sign(self, row: int, vector: bytes, bits: int, family: int) -> None:
         """The extent has this signature from now on: 16 bytes, of which `bits` count."""
-        words = np.frombuffer(vector, "<u2").copy()
-        words[bits // 16 :] = 0
-        entry = self._added % len(self._rows)
-        self._added += 1
-        old = int(self._rows[entry])
-        if self._entry_of.get(old) == entry:
-            del self._entry_of[old]
-        self._vectors[entry], self._rows[entry] = words, row
-        self._families[entry] = family << 8 | bits
-        self._entry_of[row] = entry
-        for word in range(bits // 16):
-            value = int(words[word])
-            self._buckets[word, value, self._filled[word, value] % KEPT] = entry
-            self._filled[word, value] = (int(self._filled[word, value]) + 1) % (8 * KEPT)
+        words = np.frombuffer(vector, "<u8").copy()
+        words[bits // 64 :] = 0
+        key = (family << 8 | bits, words.tobytes())
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._add(key, words)
+        if row >= len(self._number_of):
+            grown = np.full(max(1024, 2 * row), ABSENT, np.int32)
+            grown[: len(self._number_of)] = self._number_of
+            self._number_of = grown
+        rows = self._rows[number]
+        if self._number_of[row] != number:
+            self._number_of[row] = number
+            rows.append(row)
+            del rows[:-MOST_ROWS]
+            self._sizes[number] = len(rows)
 
-    def near(self, rows: I64, owner_of: NDArray[np.int32], now_s: float) -> Followers:
+    def _add(self, key: tuple[int, bytes], words: U64) -> int:
+        number = self._added % len(self._rows)
+        self._added += 1
+        if self._families[number]:
+            self._drop(number)
+        self._numbers[key] = number
+        self._vectors[:, number], self._families[number] = words, key[0]
+        self._touched_s[number] = -np.inf
+        self._warmth[number] = 0
+        return number
+
+    def _drop(self, number: int) -> None:
+        del self._numbers[int(self._families[number]), self._vectors[:, number].tobytes()]
+        self._number_of[self._mine(number)] = ABSENT
+        self._rows[number] = []
+        self._sizes[number] = 0
+        self._pending[self._pending == number] = ABSENT
+
+    def documents(self, rows: I64) -> I64:
+        """Return by row which signature it has together with others; ABSENT: none."""
+        found = np.full(len(rows), ABSENT, np.int64)
+        known = rows < len(self._number_of)
+        found[known] = self._number_of[rows[known]]
+        alone = found >= 0
+        alone[alone] = self._sizes[found[alone]] < 2
+        found[alone] = ABSENT
+        return found
+
+    def _mine(self, number: int) -> I64:
+        """Return the extents that have a signature still."""
+        rows = np.array(self._rows[number], np.int64)
+        return np.asarray(rows[self._number_of[rows] == number], np.int64)
+
+    def forget(self, rows: I64) -> None:
+        """These extents are no more."""
+        self._number_of[rows[rows < len(self._number_of)]] = ABSENT
+
+    # ---- what is touched ----
+
+    def after(self, rows: I64, owner_of: NDArray[np.int32], now_s: float) -> Followers:
         """Return groups near to what was touched just now, and wait to see whether they come.
 
         `rows` are touched extents; `owner_of` says by row which group has an extent now.
         """
-        parts = [self._near_one(int(row), owner_of) for row in rows if int(row) in self._entry_of]
-        if not parts:
-            none = np.zeros(0, np.int64)
-            return Followers(none, np.zeros(0), np.zeros(0))
-        groups = np.concatenate([part[0] for part in parts])
-        distances = np.concatenate([part[1] for part in parts])
-        order = np.lexsort((distances, groups))
-        first = order[np.unique(groups[order], return_index=True)[1]]
-        groups, distances = groups[first], distances[first]
-        fresh = ~np.isin(groups, owner_of[rows])
-        groups, distances = groups[fresh], distances[fresh]
-        self._wait_for(groups, distances, now_s)
-        return Followers(groups, self._chance[distances], np.full(len(groups), self._lag_s))
+        touched = self._touch(rows, now_s)
+        self._settle(touched, now_s)
+        near, chances = np.zeros(0, np.int64), np.zeros(0)
+        if len(touched):
+            in_use = now_s - self._touched_s[: min(self._added, len(self._rows))] <= AGAIN_S
+            parts = [self._near(int(number), in_use, now_s) for number in touched[-LOOKS:]]
+            near, chances = _highest(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        groups, chances = self._groups_of(near, chances, owner_of)
+        may = (chances >= LEAST_CHANCE) & ~np.isin(groups, owner_of[rows])
+        groups, chances = groups[may], chances[may]
+        return Followers(groups, chances, np.full(len(groups), self._lag_s))
 
-    def _near_one(self, row: int, owner_of: NDArray[np.int32]) -> tuple[I64, I64]:
-        entry = self._entry_of[row]
-        words = self._vectors[entry]
-        bits = int(self._families[entry]) & 0xFF
-        found = np.unique(self._buckets[np.arange(bits // 16), words[: bits // 16]])
-        found = found[(found >= 0) & (found != entry)]
-        found = found[self._families[found] == self._families[entry]]
-        distance = hamming(self._vectors[found], words)
-        nearest = np.argsort(distance, kind="stable")[:MOST]
-        groups = owner_of[self._rows[found[nearest]]].astype(np.int64)
-        known = groups >= 0
-        return groups[known], distance[nearest][known]
+    def _touch(self, rows: I64, now_s: float) -> I64:
+        """Return the signatures of extents whose use begins now, in the order of their numbers."""
+        numbers = self._number_of[rows[rows < len(self._number_of)]]
+        numbers = np.unique(numbers[numbers >= 0]).astype(np.int64)
+        begins = now_s - self._touched_s[numbers] > AGAIN_S
+        self._touched_s[numbers] = now_s
+        return np.asarray(numbers[begins], np.int64)
 
-    def _wait_for(self, groups: I64, distances: I64, now_s: float) -> None:
-        np.add.at(self.asked, distances, 1)
-        place = (self._pended + np.arange(len(groups))) % PENDING
-        self._pended += len(groups)
-        self._pending_group[place] = groups
-        self._pending_distance[place] = distances
+    def _settle(self, touched: I64, now_s: float) -> None:
+        """These were touched: those that were waited for were neighbours indeed."""
+        came = np.flatnonzero((self._pending >= 0) & np.isin(self._pending, touched))
+        lag_s = now_s - self._pending_since_s[came]
+        in_time = lag_s <= WITHIN_S
+        came_at_once = lag_s <= AGAIN_S
+        level, distance = self._pending_as
+        at_once, soon = came[came_at_once], came[in_time & ~came_at_once]
+        np.subtract.at(self.asked, (level[at_once], distance[at_once]), 1)
+        np.add.at(self.used, (level[soon], distance[soon]), 1)
+        if len(soon):
+            self._lag_s += LAG_SHARE * (float(lag_s[in_time & ~came_at_once].mean()) - self._lag_s)
+        self._pending[came] = ABSENT
+
+    def _near(self, number: int, is_in_use: Bools, now_s: float) -> Likely:
+        """Return the nearest signatures that are not touched now, and the chance of each."""
+        used = len(is_in_use)
+        distance = hamming(self._vectors[:, :used], self._vectors[:, number])
+        is_other = self._families[:used] != self._families[number]
+        distance[is_other | is_in_use] = DISTANCES
+        nearest = np.argpartition(distance, MOST)[:MOST] if used > MOST else np.arange(used)
+        nearest = nearest[distance[nearest] < DISTANCES]
+        level = self._warm(nearest, now_s)
+        self._wait_for(nearest, level, distance[nearest], now_s)
+        return nearest, self._chance[level, distance[nearest]]
+
+    def _warm(self, numbers: I64, now_s: float) -> I64:
+        """Return how warm signatures are, a neighbour of which is touched now."""
+        faded = np.exp2(-(now_s - self._warmed_s[numbers]) / WARMTH_HALF_LIFE_S)
+        self._warmth[numbers] = self._warmth[numbers] * faded + 1
+        self._warmed_s[numbers] = now_s
+        return np.searchsorted(WARMTHS, self._warmth[numbers], "right")
+
+    def _wait_for(
+        self, numbers: I64, level: I64, distance: NDArray[np.uint8], now_s: float
+    ) -> None:
+        np.add.at(self.asked, (level, distance), 1)
+        place = (self._pended + np.arange(len(numbers))) % PENDING
+        self._pended += len(numbers)
+        self._pending[place] = numbers
+        self._pending_as[:, place] = level, distance
         self._pending_since_s[place] = now_s
 
-    def see(self, groups: I64, now_s: float) -> None:
-        """Groups were touched: those that were waited for were neighbours indeed."""
-        came = np.flatnonzero(np.isin(self._pending_group, groups) & (self._pending_group >= 0))
-        soon = came[now_s - self._pending_since_s[came] <= WITHIN_S]
-        np.add.at(self.used, self._pending_distance[soon], 1)
-        if len(soon):
-            lag_s = float(np.median(now_s - self._pending_since_s[soon]))
-            self._lag_s += 0.1 * (max(lag_s, 0.1) - self._lag_s)
-        self._pending_group[came] = ABSENT
+    def _groups_of(self, numbers: I64, chances: F64, owner_of: NDArray[np.int32]) -> Likely:
+        """Return the groups of all extents of signatures, each once, and their chances."""
+        rows = [self._mine(int(number)) for number in numbers]
+        chances = np.repeat(chances, [len(each) for each in rows])
+        groups = owner_of[np.concatenate([np.zeros(0, np.int64), *rows])].astype(np.int64)
+        known = groups >= 0
+        return _highest(groups[known], chances[known])
+
+    # ---- what is learned ----
 
     def fade(self, elapsed_s: float) -> None:
         """Let what was counted lose weight."""
@@ -158,8 +256,10 @@ class Neighbours:
     def update(self) -> None:
         """Take the chances by distance anew."""
         asked = self.asked + PRIOR_ASKED
-        self._chance = falling((self.used + PRIOR_USED) / asked, asked)
+        used = self.used + PRIOR_USED
+        for level, chance in enumerate(self._chance):
+            chance[:] = falling(used[level] / asked[level], asked[level])
 
-    def chance(self, distance: int) -> float:
-        """Return the chance that a neighbour at this distance is read soon."""
-        return float(self._chance[distance])
+    def chance(self, distance: int, level: int = 0) -> float:
+        """Return the chance that a neighbour at this distance, so warm, is touched soon."""
+        return float(self._chance[level, distance])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from prestage.target.errors import Invalid
 from prestage.target.prestager.extents import ABSENT, ExtentMap
-from prestage.target.prestager.groups import FREE, SHARED, Groups
+from prestage.target.prestager.groups import FREE, TAIL, Groups
 
 __all__ = ["load_arrays", "load_groups", "save_arrays", "save_groups"]
 
@@ -80,7 +80,7 @@ def load_groups(state: Arrays, extents: ExtentMap, groups: Groups) -> None:
     if len(owner) and not 0 <= owner.min() <= owner.max() < len(kind):
         raise Invalid("a group that is not there", "extents.group", f"0 to {len(kind) - 1}")
     held = np.bincount(owner, minlength=len(kind))
-    if (kind > SHARED).any() or ((kind == FREE) != (held == 0)).any() or (size != held).any():
+    if (kind > TAIL).any() or ((kind == FREE) != (held == 0)).any() or (size != held).any():
         raise Invalid("groups do not hold what they own", "groups.size")
     _fill(columns, extents, groups)
 

@@ -109,10 +109,12 @@ def room_for(gauges: Gauges, horizon_s: float) -> int:
 def by_date(followers: Followers, now_s: float, prices: Prices) -> Candidates:
     """Return groups that are wanted at a known time, of which a fetch is worth its prices.
 
-    Held from now on, each costs memory until its time; what a second of it gains is the index.
+    Held from now on, each costs memory until its time, or until it is given up; what a second of
+    it gains is the index.
     """
-    index = (followers.chances - prices.flash) / np.maximum(followers.lags_s, SHORTEST_S)
-    gains = index / max(prices.memory, 1e-12)
-    deadline_s = now_s + np.clip(LATE * followers.lags_s + SHORTEST_S, SHORTEST_S, LONGEST_S)
-    found = Candidates(followers.groups, gains, followers.chances, deadline_s)
+    chances, lags_s = followers.chances, np.maximum(followers.lags_s, SHORTEST_S)
+    given_up_s = np.clip(LATE * followers.lags_s + SHORTEST_S, SHORTEST_S, LONGEST_S)
+    held_s = chances * lags_s + (1 - chances) * given_up_s
+    gains = (chances - prices.flash) / held_s / max(prices.memory, 1e-12)
+    found = Candidates(followers.groups, gains, chances, now_s + given_up_s)
     return found.where(gains > 1)

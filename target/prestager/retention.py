@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
 from prestage.target.prestager.classes import STRATA, queue_classes, value_classes
-from prestage.target.prestager.extents import I64, ExtentMap
+from prestage.target.prestager.extents import AHEAD, I64, ExtentMap
 from prestage.target.prestager.formation import Bools, Touches
-from prestage.target.prestager.groups import SHARED, Groups
+from prestage.target.prestager.groups import LIVE, SHARED, Groups
 from prestage.target.prestager.hazard import F64, ReturnHazard
 from prestage.target.prestager.intake import Evictions
 from prestage.target.prestager.prices import VICTIM_SHARE, Prices, hold_index, outlook
@@ -23,6 +23,9 @@ __all__ = ["Retention"]
 
 RECENT_S: Final = 1200.0
 """Groups touched so lately say how scores are spread."""
+TOLD_SHARE: Final = 1 / 4096
+"""Of the share of reads that hints bring in, that one more moves it."""
+MOSTLY: Final = 0.5
 MQ_LIVES: Final = 2.0
 """MQ's life time, as a multiple of the age of what is evicted."""
 
@@ -40,6 +43,8 @@ class Retention:
         self.hazard = ReturnHazard(half_life_s=half_life_s)
         self.prices = Prices(flash_floor=flash_floor)
         self.shadows = Shadows(POLICIES, frame_count, half_life_s)
+        self._told = 0.0
+        """The share of reads that hints bring in anyway, as of late."""
         self._class_scores = np.zeros(CLASSES)
         chances = self.score.chances(self._class_scores, STRATA)
         self._least_chance = least_chance
@@ -59,15 +64,24 @@ class Retention:
         self.hazard.add_returns(self._groups.value_class[numbers], age_bins(ages_s))
         self.score.see_returns(self._groups, numbers, times_s)
 
-    def see_touches(self, touches: Touches) -> None:
-        """Extents were touched: rate their groups anew."""
+    def see_touches(self, touches: Touches, is_told: Bools) -> None:
+        """Extents were touched: rate their groups anew.
+
+        Where hints bring in most of what is read anyway (`is_told`), what a policy would have had
+        says little of what it is worth, and the learned one knows of hints.
+        """
+        is_read = ~touches.is_write
+        told, reads = int(np.sum(is_told & is_read)), int(np.sum(is_read))
+        share = 1 - (1 - TOLD_SHARE) ** reads
+        self._told += share * (told / max(reads, 1) - self._told)
+        self.shadows.is_bound = self._told > MOSTLY
         groups, number = self._groups, touches.groups
         scores = self.score.scores(groups, number)
         groups.score[number] = scores
         score, gap = self.score.buckets(scores, groups.gap_s[number])
         shared = groups.kind[number] == SHARED
         groups.value_class[number] = value_classes(score, gap, groups.touches[number], shared)
-        self._try_policies(touches, ~touches.is_write)
+        self._try_policies(touches, is_read)
 
     def _try_policies(self, touches: Touches, is_read: Bools) -> None:
         groups = self._groups
@@ -75,7 +89,8 @@ class Retention:
         keys = self._extents.key[touches.rows]
         learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
         classes = {"lru": learned, "mq": queue, LEARNED: learned}
-        seen = Sampled(keys, touches.times_s, is_read, touches.is_hit)
+        is_kept = touches.is_hit & (self._extents.marks[touches.rows] & AHEAD == 0)
+        seen = Sampled(keys, touches.times_s, is_read, touches.is_hit, is_kept)
         self.shadows.see(seen, classes, self._tables)
 
     def see_victims(self, gone: Evictions) -> None:
@@ -130,7 +145,7 @@ class Retention:
         number = groups.live()
         self.score.see_waiting(groups, number, np.full(len(number), now_s))
         self.score.update_rates()
-        own = number[groups.kind[number] != SHARED]
+        own = number[groups.kind[number] == LIVE]
         recent = own[now_s - groups.touched_s[own] < RECENT_S]
         self.score.update_cuts(groups.score[recent], groups.gap_s[recent])
         classes = groups.value_class[number].astype(np.int64)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S, age_bins
 from prestage.target.prestager.classes import GAPS, SCORES
 from prestage.target.prestager.extents import I64
-from prestage.target.prestager.groups import SHARED, Groups
+from prestage.target.prestager.groups import SHARED, TAIL, Groups
 from prestage.target.prestager.hazard import F64, SPREAD, prior_chances
 
 __all__ = ["FEATURES", "ReturnScore"]
@@ -29,6 +29,9 @@ RATE: Final = 0.1
 DOUBT: Final = 2.0
 """Expected returns of a bucket before its weight moves at half the rate."""
 MOST: Final = 6.0
+KINDS: Final = np.zeros(4, np.int64)
+"""What a kind of group stands for in the features."""
+KINDS[SHARED], KINDS[TAIL] = 1, 2
 LEAST_CUT: Final = 48
 """Groups that say something of how scores or gaps are spread."""
 CUT_SHARE: Final = 0.2
@@ -49,7 +52,7 @@ def features(groups: Groups, numbers: I64) -> I64:
     """Return the buckets of groups, shape (FEATURES, n), as places in one array of weights."""
     touches = np.maximum(groups.touches[numbers], 1)
     size, fresh = groups.size[numbers], groups.fresh[numbers]
-    kind = (groups.kind[numbers] == SHARED).astype(np.int64)
+    kind = KINDS[groups.kind[numbers]]
     count = np.searchsorted(np.array([2, 3, 4, 5, 7, 11]), touches, side="right")
     large = _steps(size, 2, 19)
     written = _steps(fresh, 1.5, 10)

@@ -26,7 +26,9 @@ __all__ = ["Sampled", "ShadowCache", "Shadows"]
 ENTRIES: Final = 1024
 """Of a shadow cache at most, which says what share is sampled."""
 BATCH: Final = 128
-"""Sampled accesses that are taken together."""
+"""Sampled accesses that are taken together at most."""
+BATCH_SHARE: Final = 8
+"""And no more than this part of what a shadow holds."""
 WAIT_S: Final = 1.0
 """The longest time that they wait for others."""
 MARGIN: Final = 0.004
@@ -61,13 +63,19 @@ class ShadowCache:
         times_s: F64,
         is_read: Bools,
         table: NDArray[Any],
-    ) -> None:
-        """Take accesses in order of time; each becomes of its class. Hits of reads are counted."""
+    ) -> Bools:
+        """Take accesses in order of time; each becomes of its class. Return which reads are hits.
+
+        These are counted.
+        """
         order = np.argsort(self._keys)
         place = np.searchsorted(self._keys, keys, sorter=order)
         at = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(keys), int)
         found = (self._keys[at] == keys) if len(order) else np.zeros(len(keys), bool)
-        self.hits += float(np.sum(found & is_read))
+        again = np.ones(len(keys), bool)
+        again[np.unique(keys, return_index=True)[1]] = False
+        is_hit = (found | again) & is_read
+        self.hits += float(np.sum(is_hit))
         self._classes[at[found]] = classes[found]
         self._times_s[at[found]] = times_s[found]
         new, index = np.unique(keys[~found][::-1], return_index=True)
@@ -75,24 +83,31 @@ class ShadowCache:
         self._classes = np.concatenate((self._classes, classes[~found][::-1][index]))
         self._times_s = np.concatenate((self._times_s, times_s[~found][::-1][index]))
         if len(self._keys) > self._capacity:
-            self._shrink(float(times_s[-1]), table)
+            # What comes together is taken in before anything goes: as much as is then too much at
+            # its end is too little at its start, so that it is the capacity in the mean.
+            self._shrink(max(self._capacity - len(new) // 2, 1), float(times_s[-1]), table)
+        return np.asarray(is_hit)
 
-    def _shrink(self, now_s: float, table: NDArray[Any]) -> None:
+    def _shrink(self, count: int, now_s: float, table: NDArray[Any]) -> None:
         worth = table[self._classes, age_bins(now_s - self._times_s)]
         order = np.lexsort((self._times_s, worth))
-        stays = np.sort(order[len(order) - self._capacity :])
+        stays = np.sort(order[len(order) - count :])
         self._keys, self._classes = self._keys[stays], self._classes[stays]
         self._times_s = self._times_s[stays]
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Accesses in order of time; `is_hit` says what the tier itself had."""
+    """Accesses in order of time; `is_hit` says what the tier itself had.
+
+    `is_kept` are hits on what had not been fetched ahead.
+    """
 
     keys: NDArray[np.uint64]
     times_s: F64
     is_read: Bools
     is_hit: Bools
+    is_kept: Bools
 
 
 class Shadows:
@@ -109,6 +124,7 @@ class Shadows:
         self.share = min(1.0, ENTRIES / frame_count)
         capacity = max(1, round(frame_count * self.share))
         self._capacity = capacity
+        self._batch = max(1, min(BATCH, capacity // BATCH_SHARE))
         self._caches = {policy: ShadowCache(capacity) for policy in self.policies}
         self._half_life_s = half_life_s
         self._threshold = np.uint64(min(self.share * 2.0**64, 2.0**64 - 2048))
@@ -120,9 +136,12 @@ class Shadows:
         self._lead = 0.0
         """Hits of the tier less those of the second policy's shadow, of late."""
         self._late_reads = 0.0
+        self._plain = np.zeros(3)
         self._harmed_until_s = -np.inf
         self._cool_s = COOL_S
         self.is_harmed = False
+        self.is_bound = False
+        """The first is in force whatever the others hit, unless it does harm."""
 
     def see(
         self,
@@ -140,8 +159,8 @@ class Shadows:
             if not self._waiting:
                 self._oldest_s = float(times_s[which[0]])
             named = [classes[policy][which] for policy in self.policies]
-            is_read, is_hit = seen.is_read[which], seen.is_hit[which]
-            self._waiting.append((seen.keys[which], times_s[which], is_read, is_hit, *named))
+            of_tier = (seen.is_read[which], seen.is_hit[which], seen.is_kept[which])
+            self._waiting.append((seen.keys[which], times_s[which], *of_tier, *named))
             self._waits += len(which)
         if len(times_s) and (self._waits >= BATCH or times_s[-1] > self._oldest_s + WAIT_S):
             self._flush(tables)
@@ -150,19 +169,33 @@ class Shadows:
         if not self._waiting:
             return
         parts = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
-        keys, times_s, is_read, is_hit, *named = parts
+        keys, times_s, is_read, is_hit, is_kept, *named = parts
         self._waiting.clear()
         self._waits = 0
         base = self._caches[self.policies[1]]
         before = base.hits
-        for start in range(0, len(keys), BATCH):
-            part = slice(start, start + BATCH)
+        is_kept &= is_read
+        for start in range(0, len(keys), self._batch):
+            part = slice(start, start + self._batch)
             for classes, (policy, cache) in zip(named, self._caches.items(), strict=True):
                 table = tables[policy]
-                cache.access(keys[part], classes[part], times_s[part], is_read[part], table)
+                had = cache.access(keys[part], classes[part], times_s[part], is_read[part], table)
+                if policy == self.chosen:
+                    more, less = np.sum(had & ~is_kept[part]), np.sum(is_kept[part] & ~had)
+                    self._plain += float(np.sum(is_read[part])), float(more), float(less)
         self.reads += float(np.sum(is_read))
         self._late_reads += float(np.sum(is_read))
         self._lead += float(np.sum(is_hit & is_read)) - (base.hits - before)
+
+    def take_plain(self) -> tuple[float, float, float]:
+        """Return how the tier and the shadow of what is in force differ, since the last call.
+
+        Sampled reads; those of them that are hits in the shadow alone; those that are hits in the
+        tier alone, on what was not fetched ahead.
+        """
+        reads, more, less = self._plain.tolist()
+        self._plain[:] = 0
+        return reads, more, less
 
     def fade(self, elapsed_s: float) -> None:
         """Let what was counted lose weight."""
@@ -186,6 +219,8 @@ class Shadows:
         best = max(self.policies, key=lambda policy: ratios[policy])
         if self.is_harmed:
             self.chosen = self.policies[1]
+        elif self.is_bound:
+            self.chosen = self.policies[0]
         elif self.reads >= LEAST_READS and ratios[best] > ratios[self.chosen] + MARGIN:
             self.chosen = best
         return self.chosen

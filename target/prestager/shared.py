@@ -7,7 +7,6 @@ nothing that stands there; it takes an order when it gets to it, and never waits
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import threading
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.errors import Invalid, TargetError
+from prestage.target.mapped import Mapped, Shape
 from prestage.target.ring import struct_dtype
 
 __all__ = [
@@ -117,6 +117,16 @@ class OrdersError(TargetError):
     """The memory is none of orders that this writer knows, or what it says cannot be."""
 
 
+SHAPE: Final = Shape(
+    "memory of orders",
+    HEADER,
+    {
+        "magic": MAGIC, "version": VERSION, "order_size": ORDER_BYTES, "table_bytes": TABLE_BYTES,
+    },
+    OrdersError,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Gauges:
     """What the data path said last of itself."""
@@ -142,45 +152,23 @@ class OrdersWriter:
     """
 
     def __init__(self, descriptor: int) -> None:
-        size = os.fstat(descriptor).st_size
-        if size < HEADER_BYTES:
-            raise OrdersError(f"{size} bytes", "memory of orders", f"{HEADER_BYTES} or more")
         self._fence = threading.Lock()
         self._fence.acquire()
-        self._memory = mmap.mmap(descriptor, size)
-        self._header: np.void = np.frombuffer(self._memory, HEADER, count=1)[0]
-        self._check_layout()
-        self._orders = self._find_orders(size)
-        self._tables = self._find_tables(size)
+        self._mapped = Mapped(descriptor, SHAPE)
+        self._header = self._mapped.header
+        self._orders = self._mapped.ring(ORDER, "orders", int(self._header["orders_offset"]))
+        self._tables = self._find_tables()
         self._head = int(self._header["head"])
         self._next_table = 0
         self._room()
 
-    def _check_layout(self) -> None:
-        names = ("magic", "version", "order_size", "table_bytes")
-        found = tuple(int(self._header[name]) for name in names)
-        if found != (MAGIC, VERSION, ORDER_BYTES, TABLE_BYTES):
-            raise OrdersError(
-                f"magic {found[0]:#x}, version {found[1]}, orders of {found[2]} bytes, "
-                f"tables of {found[3]}",
-                "memory of orders",
-                f"{MAGIC:#x}, {VERSION}, {ORDER_BYTES}, {TABLE_BYTES}",
-            )
-
-    def _find_orders(self, size: int) -> NDArray[np.void]:
-        capacity, offset = int(self._header["capacity"]), int(self._header["orders_offset"])
-        is_power = capacity > 0 and capacity & (capacity - 1) == 0
-        if not is_power or offset < HEADER_BYTES or offset + capacity * ORDER_BYTES > size:
-            raise OrdersError(f"{capacity} orders at byte {offset} of {size}", "memory of orders")
-        return np.frombuffer(self._memory, ORDER, count=capacity, offset=offset)
-
-    def _find_tables(self, size: int) -> NDArray[np.float32]:
-        offset = int(self._header["values_offset"])
+    def _find_tables(self) -> NDArray[np.float32]:
+        offset, size = int(self._header["values_offset"]), self._mapped.size_bytes
         behind = int(self._header["orders_offset"]) + len(self._orders) * ORDER_BYTES
         if offset < behind or offset % 4 or offset + TABLES * TABLE_BYTES > size:
             raise OrdersError(f"value tables at byte {offset} of {size}", "memory of orders")
         count = TABLES * CLASSES * AGE_BINS
-        values = np.frombuffer(self._memory, np.float32, count=count, offset=offset)
+        values = np.frombuffer(self._mapped.memory, np.float32, count=count, offset=offset)
         return values.reshape(TABLES, CLASSES, AGE_BINS)
 
     def __enter__(self) -> Self:
@@ -265,7 +253,8 @@ class OrdersWriter:
 
     def close(self) -> None:
         """Forget the memory. What was put and not taken is still taken."""
-        del self._header, self._orders, self._tables, self._memory
+        del self._header, self._orders, self._tables
+        self._mapped.close()
 
     def _room(self) -> int:
         waiting = self._head - int(self._header["tail"])

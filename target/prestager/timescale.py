@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.ages import TIER_BINS, TIER_MIDDLES_S
+from prestage.target.prestager.ages import TIER_MIDDLES_S, tier_bins
 from prestage.target.prestager.exchange import DecisionLike
 from prestage.target.prestager.process import PrestagerLike
 from prestage.target.prestager.shared import Gauges
@@ -37,14 +37,6 @@ class ScaledDecision:
     values: NDArray[np.float32] | None
     next_ns: int
     waits: RingWaits
-
-
-def tier_bins(ages_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the tier's bins of ages (ps_tier_set_values): half octaves from a millisecond on."""
-    fraction, exponent = np.frexp(ages_s * 1e3)
-    bins = 2 * (exponent.astype(np.int64) - 1) + (fraction >= 0.75)
-    clipped: NDArray[np.int64] = np.clip(bins, 0, TIER_BINS - 1)
-    return clipped
 
 
 class ScaledPrestager:

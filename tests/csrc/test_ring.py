@@ -235,9 +235,9 @@ def test_memory_cannot_be_resized_by_anybody(ring: Ring) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("magic", 1, "magic 0x1, version 1, facts of 64 bytes"),
-        ("version", 2, "version 2, facts of 64 bytes"),
-        ("fact_size", 72, "facts of 72 bytes"),
+        ("magic", 1, "magic 0x1, version 1, fact_size 64"),
+        ("version", 2, "version 2, fact_size 64"),
+        ("fact_size", 72, "fact_size 72"),
         ("capacity", 0, "0 facts at byte 4096"),
         ("capacity", 24, "24 facts at byte 4096"),
         ("capacity", 32, "32 facts at byte 4096"),

@@ -13,6 +13,7 @@ from tier_support import (
     MS,
     NEVER,
     NO_ROOM,
+    OF_MODEL,
     SECOND,
     SLOT,
     SPECULATIVE,
@@ -404,7 +405,7 @@ def test_what_was_hydrated_for_one_read_is_used_up_by_a_one_time_read() -> None:
 
 def test_what_the_model_brings_in_is_none_of_the_tenants_hints() -> None:
     tier = small_tier(limit=0)
-    assert tier.hydrate(0, SLOT, SPECULATIVE, tenant=A, is_model=True) == STARTED
+    assert tier.hydrate(0, SLOT, SPECULATIVE, tenant=A, source=OF_MODEL) == STARTED
     tier.run()
     own, model = tier.tenant(A), tier.model()
     assert (own.frames, own.hint_frames, own.hydrated_bytes) == (1, 0, 0)
@@ -417,7 +418,7 @@ def test_what_the_model_brings_in_is_none_of_the_tenants_hints() -> None:
 
 def test_what_of_it_nobody_reads_is_wasted_by_the_model() -> None:
     tier = small_tier()
-    tier.hydrate(0, SLOT, SPECULATIVE, tenant=A, is_model=True)
+    tier.hydrate(0, SLOT, SPECULATIVE, tenant=A, source=OF_MODEL)
     tier.run()
     tier.write(0, bytes(SLOT), tenant=A)
     assert (tier.tenant(A).wasted_bytes, tier.model().wasted_bytes) == (0, SLOT)
@@ -427,7 +428,7 @@ def test_an_eighth_of_the_frames_is_not_for_the_model() -> None:
     tier = small_tier(frames=16)
     read_in(tier, A, 100, 16)
     started = [
-        tier.hydrate(extent * SLOT, SLOT, SPECULATIVE, tenant=A, value=100, is_model=True)
+        tier.hydrate(extent * SLOT, SLOT, SPECULATIVE, tenant=A, value=100, source=OF_MODEL)
         for extent in range(16)
     ]
     assert started.count(STARTED) == 14
@@ -440,6 +441,6 @@ def test_the_model_takes_nothing_that_a_hint_brought_in_and_nobody_read() -> Non
     for offset in hinted:
         tier.hydrate(offset, SLOT, DATED, tenant=A, deadline_ns=tier.now_ns + SECOND)
     tier.run()
-    wanted = tier.hydrate(100 * SLOT, SLOT, SPECULATIVE, tenant=A, value=1e9, is_model=True)
+    wanted = tier.hydrate(100 * SLOT, SLOT, SPECULATIVE, tenant=A, value=1e9, source=OF_MODEL)
     assert wanted == NO_ROOM
     assert resident(tier, hinted) == tier.tenant(A).hint_frames

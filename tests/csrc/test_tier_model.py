@@ -194,8 +194,8 @@ BREAKS = {
     ),
     "class_without_its_age": (
         "values.c",
-        "if (!is_promised) extent->last_use = use_before(tier, age_ns);",
-        "if (!is_promised) extent->last_use = use_before(tier, 0 * age_ns);",
+        "if (!is_promised) extent->last_use = tier_use_before(tier, age_ns);",
+        "if (!is_promised) extent->last_use = tier_use_before(tier, 0 * age_ns);",
     ),
     "speculation_that_does_harm": ("hydrate.c", "hunt->is_below = value > 0;", ""),
     "speculation_without_a_ceiling": (

@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from prestage.cli import main
+from prestage.replay.commands import run_policies
+from prestage.replay.generators import Sessions, sessions
+from prestage.replay.report import Trial, judge
+from prestage.replay.result import Regime
+from prestage.replay.ttft import Model
 from prestage.target.config import load_config
 from prestage.target.settings import HintSettings, SchedulerSettings, TierSettings
 from prestage.testing import Target, in_thread
@@ -67,6 +72,19 @@ def test_pictures_are_drawn_where_asked(
     drawn = {path.name for path in (tmp_path / "plots").iterdir()}
     assert {"time-to-data.svg", "gap-closed.svg", "look-ahead.svg"} <= drawn
     assert str(tmp_path / "plots" / "gap-closed.svg") in capsys.readouterr().err
+
+
+def test_what_was_predicted_is_drawn_against_what_came(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from prestage.replay.plots import draw
+
+    shape = Sessions(requests=500, sessions_per_s=0.5, turns=6, chain=8, gap_s=60, gap_sigma=0.3)
+    workload, regime, model = sessions(4, shape), Regime(), Model()
+    rows = run_policies(workload, 4, regime, [], ["prestage"])
+    assert rows[0].report.reliability, "nothing was predicted"
+    judged = tuple(judge(workload, row, model) for row in rows)
+    made = draw([Trial(workload, regime, 4, model, judged)], tmp_path)
+    assert tmp_path / "calibration.svg" in made
 
 
 def test_the_configuration_of_a_target_for_it_is_good(

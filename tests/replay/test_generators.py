@@ -13,6 +13,7 @@ from prestage.replay.generators import (
     Uniform,
     affinity,
     generate,
+    is_generator,
     phase_change,
     random_reads,
     scan,
@@ -53,6 +54,15 @@ def test_a_seed_repeats_a_workload_and_another_makes_another(name: str) -> None:
 def test_an_unknown_name_says_which_there_are() -> None:
     with pytest.raises(Invalid, match=r"there is no generator 'nosuch' \(expected poisson, "):
         generate("nosuch", seed=1)
+
+
+def test_the_affinity_may_stand_behind_the_name() -> None:
+    named, shaped = generate("affinity:0.75", seed=3), affinity(3, Affinity(affinity=0.75))
+    assert np.array_equal(named.block, shaped.block)
+    assert is_generator("affinity:0") and not is_generator("trace.jsonl")
+    for wrong in ("affinity:2", "affinity:", "affinity:nan", "scan:1"):
+        with pytest.raises(Invalid, match="expected affinity:SHARE, 0 to 1"):
+            generate(wrong, seed=1)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -96,10 +96,10 @@ def test_leads_vary_about_their_median() -> None:
 def test_false_hints_are_chains_of_the_past_and_as_many_as_said() -> None:
     workload = load_trace(CONVERSATION, seed=1)
     layout = layout_of(workload)
-    plan = HintPlan(lead_s=2, false_per_true=1.0, false_tenant=7)
+    plan = HintPlan(lead_s=2, false_per_true=1.0)
     hints = announce(workload, layout, plan)
     true = [hint for hint in hints if hint.tenant == 0]
-    false = [hint for hint in hints if hint.tenant == 7]
+    false = [hint for hint in hints if hint.tenant == workload.tenants]
     assert true and 0.8 * len(true) < len(false) <= 1.2 * len(true)
     stored_s = dict(zip(workload.block[::-1].tolist(), workload.time_s[::-1].tolist(), strict=True))
     reading = np.unique(workload.request[~workload.is_write])
@@ -113,7 +113,7 @@ def test_false_hints_are_chains_of_the_past_and_as_many_as_said() -> None:
         assert first_s[record.session - 1] < hint.time_s, "nobody had asked for it"
     alone = announce(workload, layout, replace(plan, false_per_true=0))
     assert [hint.time_s for hint in alone] == [hint.time_s for hint in true]
-    mixed = announce(workload, layout, replace(plan, false_tenant=None))
+    mixed = announce(workload, layout, replace(plan, false_apart=False))
     assert {hint.tenant for hint in mixed} == {0} and len(mixed) == len(hints)
 
 

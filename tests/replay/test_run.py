@@ -18,7 +18,7 @@ from prestage.replay.fluid import run_policy
 from prestage.replay.hint_plans import NSID, Hint, HintPlan, announce
 from prestage.replay.policies import Lru
 from prestage.replay.result import Regime
-from prestage.replay.run import REST_NS, START_NS, THINK_NS, layout_of, replay
+from prestage.replay.run import REST_NS, START_NS, THINK_NS, layout_of, make_script, replay
 from prestage.replay.workload import Requests, Workload, assemble
 from prestage.target.errors import Invalid
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
@@ -141,6 +141,13 @@ def test_measures_of_a_run_without_prestage() -> None:
     assert result.time_to_data_s["p50"] == pytest.approx(waited_s[1] / 2)
     transfer_s = 8 * FAST.slot_size / result.flash_bytes_per_s
     assert transfer_s < waited_s[1] < transfer_s + 0.001
+
+
+def test_accesses_of_a_request_come_one_after_the_other() -> None:
+    workload = workload_of([0.0, 2e-9, 5.0], [[1, 2, 3, 4], [5, 6], [1, 2]])
+    script = make_script(workload, layout_of(workload, Regime(tier=1.0)))
+    passed = script.events["time_ns"][script.place].astype(np.int64) - START_NS
+    assert passed.tolist() == [0, 1, 2, 3, 3, 3, 5 * 10**9, 5 * 10**9 + 1]
 
 
 def test_flash_is_a_multiple_of_the_mean_demand_of_reads() -> None:

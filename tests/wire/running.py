@@ -99,7 +99,15 @@ class Resources:
 class RunningTarget:
     """`prestage serve` as a child process."""
 
-    def __init__(self, directory: Path, config: Config, *, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: Config,
+        *,
+        arguments: tuple[str, ...] = (),
+        within: tuple[str, ...] = (),
+    ) -> None:
+        """`within` is a command that becomes the one whose words are behind its own."""
         self.directory, self.config = directory, config
         directory.mkdir(parents=True, exist_ok=True)
         ready = directory / "ready.json"
@@ -107,6 +115,7 @@ class RunningTarget:
         (directory / "target.toml").write_text(to_toml(config))
         self.log = directory / "target.log"
         command = [
+            *within,
             sys.executable,
             "-m",
             "prestage",

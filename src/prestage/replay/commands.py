@@ -21,7 +21,7 @@ from prestage.replay.compare import (
 )
 from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import parse_hints, parse_multiple, parse_share, parse_slot
-from prestage.replay.generators import GENERATORS, generate
+from prestage.replay.generators import GENERATORS, generate, is_generator
 from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
 from prestage.replay.live_run import LIVE, OWN, Wire, of_live, write_config
 from prestage.replay.progress import Meter
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
 
 def open_workload(trace: str, seed: int) -> Workload:
     """Return the workload of a generator's name or of a file. Raises Invalid."""
-    return generate(trace, seed=seed) if trace in GENERATORS else load_trace(Path(trace), seed=seed)
+    return generate(trace, seed=seed) if is_generator(trace) else load_trace(Path(trace), seed=seed)
 
 
 def trial(

@@ -54,6 +54,13 @@ def parse_slot(text: str, where: str) -> int:
     return size
 
 
+def _is_other(value: str, where: str) -> bool:
+    if value.strip() not in ("other", "same"):
+        expected = "by=other, for false hints by a host of its own, or by=same"
+        raise InvalidFlag(f"found {quote(value)}", where, expected)
+    return value.strip() == "other"
+
+
 def parse_hints(text: str, where: str) -> HintPlan:
     """Return a plan such as lead=2s,share=50%,false=1,sigma=1. Raises InvalidFlag."""
     plan = HintPlan(lead_s=2.0)
@@ -67,11 +74,13 @@ def parse_hints(text: str, where: str) -> HintPlan:
             case "false":
                 expected = "false=COUNT, of false hints for each true one"
                 plan = replace(plan, false_per_true=_number(value, "", where, expected))
+            case "by":
+                plan = replace(plan, false_apart=_is_other(value, where))
             case "sigma":
                 expected = "sigma=NUMBER, of log-normal leads"
                 plan = replace(plan, lead_sigma=_number(value, "", where, expected))
             case _:
-                expected = "lead=2s,share=100%,false=0,sigma=0"
+                expected = "lead=2s,share=100%,false=0,by=other,sigma=0"
                 raise InvalidFlag(f"found {quote(part)}", where, expected)
     return plan
 

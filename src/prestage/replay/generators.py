@@ -6,6 +6,7 @@ having written them; elsewhere the first access of a block is the write that mad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -213,8 +214,22 @@ GENERATORS: Final[dict[str, Callable[[int], Workload]]] = {
 """By name, with their own parameters."""
 
 
+def is_generator(name: str) -> bool:
+    """Tell whether a name, with what stands behind a colon, is a generator's."""
+    return name.partition(":")[0] in GENERATORS
+
+
 def generate(name: str, *, seed: int) -> Workload:
-    """Return the workload of a generator's name; raises Invalid."""
-    if name not in GENERATORS:
+    """Return the workload of a generator's name, or of `affinity:SHARE`; raises Invalid."""
+    kind, colon, text = name.partition(":")
+    if kind not in GENERATORS:
         raise Invalid(f"there is no generator {name!r}", "workload", ", ".join(GENERATORS))
-    return GENERATORS[name](seed)
+    if not colon:
+        return GENERATORS[kind](seed)
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if kind != "affinity" or not 0 <= share <= 1:
+        raise Invalid(f"found {name!r}", "workload", "affinity:SHARE, 0 to 1")
+    return affinity(seed, Affinity(affinity=share))

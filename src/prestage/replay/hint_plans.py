@@ -42,9 +42,10 @@ class HintPlan:
     """Of the requests with something to announce, chosen by the seed."""
     false_per_true: float = 0.0
     """So many chains are announced that nobody is about to ask for."""
-    false_tenant: int | None = None
-    """Who does that; None: whoever had asked for the chain, so that true and false cannot be told
-    apart by their source."""
+    false_apart: bool = True
+    """Whether a host of its own does that, who says nothing else and reads nothing: one more than
+    the workload has. Otherwise whoever had asked for the chain does, so that true and false cannot
+    be told apart by their source."""
     priority: int = 2
     seed: int = 0
 
@@ -123,9 +124,8 @@ def _false_ones(
     for now_s, lead, before in zip(time_s.tolist(), lead_s.tolist(), past.tolist(), strict=True):
         if before:
             request = int(reading[random.integers(before)])
-            tenant = plan.false_tenant
-            if tenant is None:
-                tenant = int(workload.tenant[workload.request_start[request]])
+            asked = int(workload.tenant[workload.request_start[request]])
+            tenant = workload.tenants if plan.false_apart else asked
             false.append(_Announcement(now_s, now_s + lead, request, tenant))
     return false
 

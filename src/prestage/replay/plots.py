@@ -10,6 +10,7 @@ import numpy as np
 
 from prestage.replay.report import Trial
 from prestage.target.errors import TargetError
+from prestage.target.prestager.engine import PrestagerReport
 
 
 def matplotlib() -> Any:
@@ -112,9 +113,9 @@ def _calibration(axes: Any, trials: Sequence[Trial]) -> bool:
     """What was predicted against what happened."""
     is_drawn = False
     for each in trials[0].rows:
-        bins = getattr(each.row.report, "reliability", ())
-        points = [(one.predicted, one.realised) for one in bins if one.count]
-        if points:
+        report = each.row.report
+        if isinstance(report, PrestagerReport) and report.reliability:
+            points = [(one.predicted, one.realised) for one in report.reliability]
             axes.plot(*zip(*points, strict=True), marker="o", label=each.row.policy)
             is_drawn = True
     axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)

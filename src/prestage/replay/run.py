@@ -78,6 +78,13 @@ def _clock(workload: Workload, time_s: NDArray[np.float64]) -> NDArray[np.uint64
     return (passed_ns.astype(np.int64) + START_NS).astype(np.uint64)
 
 
+def _one_by_one(time_ns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return times of accesses with those of one request a nanosecond apart, as hosts send them."""
+    number = np.arange(len(time_ns))
+    first = np.maximum.accumulate(np.where(np.diff(time_ns, prepend=0) != 0, number, 0))
+    return np.maximum.accumulate(time_ns + (number - first).astype(np.uint64))
+
+
 def encode_hints(hints: Iterable[Hint]) -> list[Batch]:
     """Return batches of hints in order of time: those of one host at one time go together."""
     batches: list[Batch] = []
@@ -93,7 +100,7 @@ def encode_hints(hints: Iterable[Hint]) -> list[Batch]:
 def make_script(workload: Workload, layout: Layout, hints: Sequence[Batch] = ()) -> Script:
     """Return the events of a workload; batches of hints go before accesses of the same time."""
     accesses = np.zeros(len(workload), EVENT)
-    accesses["time_ns"] = _clock(workload, workload.time_s)
+    accesses["time_ns"] = _one_by_one(_clock(workload, workload.time_s))
     accesses["offset"] = layout.extent[workload.block] * layout.slot_size
     accesses["length"] = layout.slot_size
     accesses["queue"] = workload.queue
@@ -116,9 +123,15 @@ def make_script(workload: Workload, layout: Layout, hints: Sequence[Batch] = ())
 
 
 def machine_config(
-    workload: Workload, regime: Regime, layout: Layout, *, seed: int, with_model: bool
+    workload: Workload,
+    regime: Regime,
+    layout: Layout,
+    *,
+    seed: int,
+    with_model: bool,
+    tenants: int,
 ) -> MachineConfig:
-    """Return the machine that a regime stands for."""
+    """Return the machine that a regime stands for; `tenants` of hosts read, write or say hints."""
     frames = regime.frames(workload)
     settings = TargetSettings(
         tier=TierSettings(size=frames * regime.slot_size, slot=regime.slot_size),
@@ -136,7 +149,7 @@ def machine_config(
         flash=flash,
         volume_bytes=layout.volume_bytes,
         block_size=regime.block_size,
-        tenant_count=int(workload.tenant.max(initial=0)) + 1,
+        tenant_count=tenants,
         ring_facts=RING_FACTS if with_model else 0,
         orders=ORDERS if with_model else 0,
     )
@@ -219,7 +232,10 @@ def replay(
     layout = layout_of(workload, regime)
     batches = encode_hints(hints)
     script = make_script(workload, layout, batches)
-    config = machine_config(workload, regime, layout, seed=seed, with_model=policy is not None)
+    tenants = max([workload.tenants, *(each.tenant + 1 for each in batches)])
+    config = machine_config(
+        workload, regime, layout, seed=seed, with_model=policy is not None, tenants=tenants
+    )
     with Machine(config, script.events, script.data) as machine:
         run_all(machine, policy, progress)
         run = Run(

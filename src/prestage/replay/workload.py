@@ -76,6 +76,11 @@ class Workload:
         return int(np.count_nonzero(~self.is_write))
 
     @property
+    def tenants(self) -> int:
+        """How many hosts there are: their numbers are below."""
+        return int(self.tenant.max(initial=0)) + 1
+
+    @property
     def duration_s(self) -> float:
         """From the first access to the last; 0 when there are fewer than two."""
         return float(self.time_s[-1] - self.time_s[0]) if len(self) else 0.0

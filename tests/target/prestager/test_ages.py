@@ -9,8 +9,10 @@ from prestage.target.prestager.ages import (
     LAST_S,
     MIDDLES_S,
     OF_TIER,
+    TIER_BINS,
     TIER_MIDDLES_S,
     age_bins,
+    tier_bins,
 )
 
 
@@ -28,6 +30,9 @@ def test_what_is_out_of_range_is_in_the_first_or_the_last_bin() -> None:
 
 
 def test_the_tier_counts_in_half_octaves_of_a_millisecond() -> None:
+    ages_s = np.array([0, 0.0009, 0.001, 0.00149, 0.0015, 0.002, 0.003, 1.024, 1e9])
+    assert tier_bins(ages_s).tolist() == [0, 0, 0, 0, 1, 2, 3, 20, 63]
+    assert tier_bins(TIER_MIDDLES_S).tolist() == list(range(TIER_BINS))
     assert np.allclose(TIER_MIDDLES_S[:4] * 1e3, [1.25, 1.75, 2.5, 3.5])
     assert (age_bins(TIER_MIDDLES_S) == OF_TIER).all()
     assert (np.diff(OF_TIER) >= 0).all()

@@ -42,6 +42,18 @@ def test_a_burst_that_does_not_end_is_taken_in_parts() -> None:
     assert over is not None and len(over.rows) == len(times_s)
 
 
+def test_a_burst_waits_for_its_reads_that_are_late_as_others_were() -> None:
+    bursts = made(2)
+    bursts.add(accesses([0, 1, 0], [1.0, 1.5, 1.0]))
+    bursts.add(accesses([1], [2.0]))
+    assert bursts.take(1.4) is None, "a read was heard of half a second after it had come"
+    bursts.add(accesses([1], [1.999]))
+    over = bursts.take(2.4)
+    assert over is not None and over.flows.tolist() == [0, 0]
+    over = bursts.take(3.0)
+    assert over is not None and over.times_s.tolist() == [1.5, 1.999, 2.0], "in order of time"
+
+
 def test_all_can_be_taken_by_flow() -> None:
     bursts = made(2)
     bursts.add(accesses([1, 0, 1], [1.0, 1.1, 1.2]))

@@ -108,6 +108,7 @@ def test_sessions_that_return_in_time_are_brought_in_before_they_do() -> None:
     report = tier.prestager.report()
     assert report.groups == 60 and report.extents == 60 * CHAIN
     assert report.sources[0].in_time > 0 and report.sources[0].calibration_error < 0.3
+    assert sum(each.count for each in report.reliability) > 100
     assert report.benefit.acted > 0 and report.memory_bytes > 0
 
 
@@ -123,6 +124,16 @@ def test_touched_extents_are_classified_and_tables_have_no_nan() -> None:
     assert tier.classified >= 60 * CHAIN
     assert tier.table is not None and tier.table.shape == (64, 64)
     assert np.isfinite(tier.table).all()
+
+
+def test_of_a_burst_the_deepest_in_the_chain_is_classified_first() -> None:
+    tier = Tier(made())
+    for number in (1, 2):
+        chain = range(1000 * number, 1000 * number + CHAIN)
+        tier.burst(1.0 + number * 1e-3, chain, is_write=True)
+    orders = tier.decide(9.0).orders
+    extents = (orders["offset"] // SLOT).tolist()
+    assert extents == [*range(1019, 999, -1), *range(2019, 1999, -1)]
 
 
 def test_what_was_learned_goes_on_in_another_prestager() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from prestage.target.prestager.extents import ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Formation, Touches
-from prestage.target.prestager.groups import FREE, SHARED, Groups
+from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL, Groups
 
 
 class World:
@@ -17,8 +17,13 @@ class World:
     def __init__(self) -> None:
         self.extents, self.groups, self.flows = ExtentMap(), Groups(), Flows()
         self.returned: list[int] = []
-        self.formation = Formation(self.extents, self.groups, self.flows, self.hear)
+        self.document_of: dict[int, int] = {}
+        """By extent, of those that hosts have signed."""
+        self.formation = Formation(self.extents, self.groups, self.flows, self.hear, self.documents)
         self.seen: set[int] = set()
+
+    def documents(self, rows: np.ndarray) -> np.ndarray:
+        return np.array([self.document_of.get(int(key), -1) for key in self.extents.key[rows]])
 
     def hear(self, numbers: np.ndarray, times_s: np.ndarray) -> None:
         assert len(numbers) == len(times_s)
@@ -151,6 +156,45 @@ def test_a_set_makes_a_group_unless_there_is_one() -> None:
     assert world.group_of(9) == 0 and world.groups.touches[0] == 1
 
 
+def sessions(world: World, *, reads_last: bool) -> None:
+    """Chains of ten that come back once, with their last extent or with another in its place."""
+    for number in range(20):
+        start = 100 * number
+        world.burst(10.0 * number, range(start, start + 10), flow=number)
+    for number in range(20):
+        start = 100 * number
+        kept = range(start, start + 10 if reads_last else start + 9)
+        world.burst(300.0 + 10.0 * number, [*kept, *range(start + 20, start + 23)], flow=number)
+
+
+def test_ends_of_chains_that_are_seldom_read_again_are_set_apart() -> None:
+    world = World()
+    sessions(world, reads_last=False)
+    apart = world.group_of(1922)
+    assert world.groups.kind[world.group_of(1920)] == LIVE
+    assert world.groups.kind[apart] == TAIL and world.members(apart) == [1922]
+    assert world.groups.touches[apart] == world.groups.touches[world.group_of(1900)] == 2
+    world.check()
+
+
+def test_an_end_that_was_set_apart_joins_its_chain_when_it_is_read_with_it() -> None:
+    world = World()
+    sessions(world, reads_last=False)
+    apart = world.group_of(1922)
+    chain = [*range(1900, 1909), *range(1920, 1923), 1950, 1951]
+    touches = world.burst(900.0, chain, flow=19)
+    assert world.group_of(1922) == world.group_of(1900) != apart
+    assert apart in touches.freed and apart in touches.returned
+    world.check()
+
+
+def test_ends_that_are_read_again_stay_with_their_chains() -> None:
+    world = World()
+    sessions(world, reads_last=True)
+    assert TAIL not in world.groups.kind
+    assert world.group_of(1922) == world.group_of(1900)
+
+
 def test_forgotten_extents_leave_their_groups_and_empty_groups_go() -> None:
     world = World()
     world.burst(1.0, range(4))
@@ -177,4 +221,19 @@ def test_sizes_members_and_owners_agree_whatever_comes() -> None:
         if step % 50 == 0:
             world.check()
             world.groups.compact(world.extents)
+    world.check()
+
+
+def test_documents_that_are_read_beside_each_other_stay_apart() -> None:
+    world = World()
+    world.document_of = {extent: extent // 10 for extent in range(100)}
+    world.burst(1.0, [*range(10), *range(10, 20)])
+    touches = world.burst(51.0, [*range(10), *range(30, 40), 200, 201])
+    assert sorted(len(world.members(number)) for number in world.groups.live()) == [2, 10, 10, 10]
+    assert world.returned == [world.group_of(0)]
+    edges = dict(zip(touches.sources.tolist(), touches.targets.tolist(), strict=True))
+    assert edges[world.group_of(0)] == world.group_of(30)
+    assert edges[world.group_of(30)] == world.group_of(200)
+    world.burst(51.001, [*range(40, 50)])
+    assert len(world.members(world.group_of(200))) == 2, "one that comes later is not added"
     world.check()

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from prestage.target.prestager.announced import COLD, WARM, Announced
 from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.continuation import continuing
 from prestage.target.prestager.extents import ExtentMap
@@ -20,7 +21,8 @@ class World:
     def __init__(self) -> None:
         self.extents, self.groups, self.flows = ExtentMap(), Groups(), Flows()
         self.formation = Formation(self.extents, self.groups, self.flows, lambda *_: None)
-        self.hints = Hints(self.formation, self.extents, self.groups, SLOT, 1e9)
+        self.announced = Announced(self.extents, self.groups)
+        self.hints = Hints(self.formation, self.extents, self.groups, SLOT, self.announced, 1e9)
 
     def take(self, *each: dict[str, Any]) -> None:
         facts = np.zeros(len(each), FACT)
@@ -60,6 +62,16 @@ def test_what_is_announced_is_left_to_its_hint() -> None:
     assert world.groups.asked_s[0] == 5 + 2 + AFTER_S
 
 
+def test_what_is_announced_is_marked_as_cold_or_warm() -> None:
+    world = World()
+    world.take({"kind": FactKind.SET, "aux": 1, "value": 1 << 32}, extent_range(0, 12))
+    warm = world.extents.find(np.arange(2, dtype=np.uint64))
+    world.extents.resident[warm] = 1
+    world.take({"kind": FactKind.INTENT, "aux": 1, "value": 2_000_000}, extent_range(0, 12))
+    rows = world.extents.find(np.arange(12, dtype=np.uint64))
+    assert world.extents.announced[rows].tolist() == [WARM] * 2 + [COLD] * 10
+
+
 def test_signatures_are_kept_and_others_do_no_harm() -> None:
     world = World()
     sign = {"kind": FactKind.SIGNATURE, "offset": 9 * SLOT, "length": SLOT, "aux": 128 << 16 | 1}
@@ -77,7 +89,9 @@ def test_a_chain_that_is_read_one_by_one_is_expected_to_go_on_at_its_pace() -> N
     no = np.zeros(5, bool)
     times_s = 10 + 0.1 * np.arange(5, dtype=np.float64)
     bursts.add(Accesses(rows[:5], np.full(5, flow), times_s, no, no, np.zeros(5, np.uint16)))
-    found = continuing(bursts, world.extents, world.groups, world.flows)
+    found = continuing(bursts, world.extents, world.groups, world.flows, 10.41)
+    late = continuing(bursts, world.extents, world.groups, world.flows, 12.0)
+    assert len(late.groups) == 0, "it has ended"
     assert found.groups.tolist() == [0] and abs(found.lags_s[0] - 1.5) < 1e-6
 
 
@@ -90,4 +104,5 @@ def test_what_is_read_at_once_has_no_pace() -> None:
     no = np.zeros(5, bool)
     at_once = np.full(5, 10.0)
     bursts.add(Accesses(rows[:5], np.full(5, flow), at_once, no, no, np.zeros(5, np.uint16)))
-    assert len(continuing(bursts, world.extents, world.groups, world.flows).groups) == 0
+    found = continuing(bursts, world.extents, world.groups, world.flows, 10.0)
+    assert len(found.groups) == 0

@@ -42,3 +42,21 @@ def test_the_interval_covers_the_true_benefit_in_most_runs() -> None:
         benefit = holdout.benefit()
         covered += benefit.low <= true <= benefit.high
     assert covered >= 90
+
+
+def test_what_was_driven_out_is_taken_off_what_was_gained() -> None:
+    holdout = Holdout(0.1, 1)
+    acted = np.arange(1000) >= 100
+    holdout.settle(acted, np.where(acted, 4, 0))
+    before = holdout.benefit()
+    assert before.displaced == 0 and before.hits == 3600
+    # Of a tenth of the reads 150 more would have been hits in the plain tier, and 100 fewer.
+    holdout.see_reads(10_000, 1000.0, 150.0, 100.0)
+    after = holdout.benefit()
+    assert after.displaced == 500 and after.hits == 3100
+    assert after.high - after.low > before.high - before.low, "a sample says less than all reads"
+    whole = Holdout(0.1, 1)
+    whole.settle(acted, np.where(acted, 4, 0))
+    whole.see_reads(10_000, 10_000.0, 1500.0, 1000.0)
+    assert whole.benefit().hits == 3100
+    assert np.isclose(whole.benefit().high - whole.benefit().low, before.high - before.low)

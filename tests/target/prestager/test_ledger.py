@@ -90,6 +90,37 @@ def test_chances_that_are_said_too_high_are_corrected() -> None:
     assert ledger.calibrated(Source.RETURN, np.array([0.85]))[0] > 0.8
 
 
+def test_what_is_judged_are_chances_as_they_are_acted_on() -> None:
+    rng = np.random.default_rng(SEED)
+    ledger = made()
+    for _ in range(20):  # it says .85, and a fifth of it comes
+        slots = add(ledger, [0.85] * 200)
+        came = slots[rng.random(200) < 0.2]
+        ledger.see_hits(came, np.ones(len(came), bool))
+        ledger.end(came, is_used=True)
+        ledger.end(np.setdiff1d(slots, came), is_used=False)
+    assert ledger.calibration_error(Source.RETURN) < 0.08, f"seed {SEED}: the first 200 count"
+    assert ledger.calibration_error() == ledger.calibration_error(Source.RETURN)
+    *late, early = ledger.curve()
+    assert early.predicted > 0.8 and early.count == 200
+    assert sum(each.count for each in late) == 3800
+    assert all(0.1 < each.predicted < 0.3 for each in late)
+
+
+def test_sources_do_not_make_up_for_each_other() -> None:
+    ledger = made()
+    for source, is_used in ((Source.RETURN, True), (Source.SUCCESSOR, False)):
+        ones = np.ones(100, int)
+        slots, _, _ = ledger.add(
+            source, np.arange(100), ones, np.full(100, 0.5), np.full(100, 10.0), ones > 0, ones > 0
+        )
+        ledger.see_hits(slots[: 100 * is_used], np.ones(100 * is_used, bool))
+        ledger.end(slots, is_used=is_used)
+    assert ledger.calibration_error() > 0.45
+    (both,) = ledger.curve()
+    assert both.predicted == both.realised == 0.5
+
+
 def test_the_oldest_gives_way_when_all_slots_are_taken() -> None:
     ledger = made(8)
     add(ledger, [0.5] * 6)

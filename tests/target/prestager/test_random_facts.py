@@ -88,7 +88,7 @@ def test_it_goes_on_and_what_it_keeps_can_be_restored(seed: int) -> None:
 def test_a_signature_that_has_no_neighbour_is_near_to_nothing() -> None:
     neighbours = Neighbours(16, 60.0)
     neighbours.sign(0, bytes(range(16)), 128, 1)
-    found = neighbours.near(np.zeros(1, np.int64), np.zeros(1, np.int32), 1.0)
+    found = neighbours.after(np.zeros(1, np.int64), np.zeros(1, np.int32), 1.0)
     assert len(found.groups) == 0
 
 

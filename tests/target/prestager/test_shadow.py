@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
+import pytest
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES
 from prestage.target.prestager.shadow import Sampled, ShadowCache, Shadows
@@ -31,10 +34,33 @@ def test_a_shadow_by_the_table_of_lru_is_lru() -> None:
     assert access(cache, [2, 3], 402.0) <= 1
 
 
+@pytest.mark.parametrize("together", [1, 16, 128])
+def test_however_many_come_together_it_hits_as_often_as_lru(together: int) -> None:
+    rng = np.random.default_rng(SEED)
+    keys = 100 * rng.zipf(1.2, 20_000) % 65_521
+    exact, hits = OrderedDict[int, None](), 0
+    for key in keys.tolist():
+        hits += key in exact
+        exact[key] = None
+        exact.move_to_end(key)
+        if len(exact) > 256:
+            exact.popitem(last=False)
+    cache = ShadowCache(256)
+    for start in range(0, len(keys), together):
+        some = keys[start : start + together].astype(np.uint64)
+        times_s = 1.0 + 0.01 * np.arange(start, start + len(some), dtype=np.float64)
+        always = np.ones(len(some), bool)
+        cache.access(some, np.full(len(some), 8, np.uint8), times_s, always, lru_table())
+    print(cache.hits / len(keys), hits / len(keys))
+    assert abs(cache.hits - hits) < 0.01 * len(keys), f"seed {SEED}"
+
+
 def sampled(keys: np.ndarray, time_s: float, *, is_hit: bool = True) -> Sampled:
     count = len(keys)
     always = np.ones(count, bool)
-    return Sampled(keys.astype(np.uint64), np.full(count, time_s), always, always & is_hit)
+    return Sampled(
+        keys.astype(np.uint64), np.full(count, time_s), always, always & is_hit, always & is_hit
+    )
 
 
 def test_the_policy_that_hits_more_comes_into_force() -> None:
@@ -52,6 +78,8 @@ def test_the_policy_that_hits_more_comes_into_force() -> None:
     ratios = shadows.ratios()
     assert ratios["classes"] > ratios["lru"] + 0.05, f"seed {SEED}"
     assert shadows.choose(500.0) == "classes"
+    shadows.is_bound = True
+    assert shadows.choose(501.0) == "lru"
 
 
 def test_a_tier_that_falls_behind_what_it_would_be_is_left_alone_for_a_time() -> None:
@@ -81,3 +109,21 @@ def test_what_was_counted_fades() -> None:
     shadows.reads = 8.0
     shadows.fade(20)
     assert shadows.reads == 2.0
+
+
+def test_what_only_the_tier_or_its_shadow_had_is_told_once() -> None:
+    tables = {"learned": lru_table(), "lru": lru_table()}
+    shadows = Shadows(("learned", "lru"), 100, 1e9)
+    keys = np.arange(50)
+    classes = np.full(50, 9, np.uint8)
+    for step in range(4):
+        named = {"learned": classes, "lru": classes}
+        shadows.see(sampled(keys, 10.0 * step + 1, is_hit=False), named, tables)
+    reads, more, less = shadows.take_plain()
+    assert reads >= 100 and less == 0
+    assert more == reads - 50, "the first of each was no hit, and the tier had none"
+    assert shadows.take_plain() == (0, 0, 0)
+    named = {"learned": classes, "lru": classes}
+    shadows.see(sampled(keys + 500, 90.0), named, tables)
+    shadows.see(sampled(keys + 600, 99.0), named, tables)
+    assert shadows.take_plain()[1:] == (0, 100), "only the tier had these"

@@ -282,8 +282,8 @@ def test_gauges_say_what_the_data_path_said_last(taker: Taker) -> None:
     [
         ("magic", 1, "magic 0x1"),
         ("version", 9, "version 9"),
-        ("order_size", 32, "orders of 32 bytes"),
-        ("table_bytes", 8, "tables of 8"),
+        ("order_size", 32, "order_size 32"),
+        ("table_bytes", 8, "table_bytes 8"),
         ("capacity", 0, "0 orders at byte"),
         ("capacity", 12, "12 orders at byte"),
         ("capacity", 1 << 40, "orders at byte"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from prestage.target.prestager.ages import CLASSES, TIER_BINS, TIER_MIDDLES_S
+from prestage.target.prestager.ages import CLASSES, TIER_BINS
 from prestage.target.prestager.shared import ORDER, Gauges
-from prestage.target.prestager.timescale import ScaledDecision, ScaledPrestager, tier_bins
+from prestage.target.prestager.timescale import ScaledDecision, ScaledPrestager
 from prestage.target.ring import FACT, FactKind, RingWaits
 
 GAUGES = Gauges(
@@ -93,12 +93,6 @@ def test_what_has_an_age_is_worth_what_it_would_be_worth_at_its_scaled_age(
     assert found.values.shape == (CLASSES, TIER_BINS)
     wanted = np.clip(np.arange(TIER_BINS) + bins, 0, TIER_BINS - 1)
     assert found.values[3].tolist() == wanted.tolist()
-
-
-def test_the_tiers_bins_are_half_octaves_of_milliseconds() -> None:
-    ages_s = np.array([0, 0.0009, 0.001, 0.00149, 0.0015, 0.002, 0.003, 1.024, 1e9])
-    assert tier_bins(ages_s).tolist() == [0, 0, 0, 0, 1, 2, 3, 20, 63]
-    assert tier_bins(TIER_MIDDLES_S).tolist() == list(range(TIER_BINS))
 
 
 def test_what_was_learned_is_in_its_own_time() -> None:

@@ -1,0 +1,137 @@
+"""`scripts/bench harm`: what the prestager costs loads that nobody can foresee.
+
+Two targets alike but for the prestager, each with its prestager on one core, a tier of 64 MiB and
+two subsystems on a medium that is modelled (`media = "model"`). One host reads or writes 64 KiB at
+random times, of SPAN_BYTES, four times what the tier holds: at random places; one
+after the other, again and again; and at random while another host floods the target with hostile
+hints at its budget, as in `scripts/bench tenants`. Each round has a load on either target, one
+right after the other. Compared are hit ratio, in points, and percentiles of one round; of writes
+there is no hit ratio, and the percentiles are theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from bench_run import (
+    NQN,
+    Case,
+    Options,
+    Run,
+    Runs,
+    Server,
+    ask,
+    lay_out,
+    load,
+    median_of,
+    own_target,
+    ratios,
+    rounds_of,
+    with_interval,
+)
+from bench_tenants import FLOODS, HOSTILE_NQN, MODEL, spend
+
+READ_RATE, WRITE_RATE = 2000, 500
+SPAN_BYTES = 256 << 20
+READS = Case("read", 64 << 10, 128)
+WRITES = Case("write", 64 << 10, 128)
+WARM_UP_S = 3.0
+"""Of each load before the first round: the tier is full then, and the prestager has seen it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What is done to both targets."""
+
+    case: Case
+    rate: int
+    options: Options = dataclasses.field(default_factory=dict)
+    flood: Options = dataclasses.field(default_factory=dict)
+
+
+LOADS = {
+    "random reads": Load(READS, READ_RATE),
+    "sequential scan": Load(READS, READ_RATE, {"sequential": 1}),
+    "writes only": Load(WRITES, WRITE_RATE),
+    "random reads, hostile hints": Load(READS, READ_RATE, flood=FLOODS["at its budget"]),
+}
+
+
+def config(folder: Path, *, enabled: bool) -> str:
+    """The host's subsystem and the hostile one's, each with a namespace on a medium of its own."""
+    return f"""[[listeners]]
+address = "127.0.0.1"
+port = 0
+[tier]
+size = "64M"
+[prestager]
+enabled = {str(enabled).lower()}
+[[subsystems]]
+nqn = "{NQN}"
+[[subsystems.namespaces]]
+path = "{folder}/quiet"
+size = "1G"
+{MODEL}
+[[subsystems]]
+nqn = "{HOSTILE_NQN}"
+[[subsystems.namespaces]]
+path = "{folder}/hostile"
+size = "4G"
+{MODEL}
+"""
+
+
+def run(server: Server, seeds: Iterator[int], what: Load, seconds: float) -> Run:
+    """One run of a load, and which share of its reads the tier had.
+
+    Both targets get the same seeds in the same order, so the same places and times.
+    """
+    if what.flood:
+        spend(server, what.flood)
+    options = {"rate": what.rate, "seed": next(seeds), **what.options, **what.flood}
+    before = ask(server, "prestage_get_stats")["tier"]
+    found = load(server, what.case, seconds, options, SPAN_BYTES)
+    after = ask(server, "prestage_get_stats")["tier"]
+    hits, misses = (after[name] - before[name] for name in ("read_hits", "read_misses"))
+    return found | {"hit_ratio": hits / (hits + misses) if hits + misses else 0.0}
+
+
+def measure(rounds: int, seconds: float) -> dict[str, Runs]:
+    """Run and print; returns every run."""
+    results: dict[str, Runs] = {}
+    heads = ["load", "hit ratio", "p50 us", "p99 us"]
+    rows = [[*heads, "hit ratio, points", "p50, ratio", "p99, ratio"]]
+    with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name, contextlib.ExitStack() as s:
+        sides = {}
+        for variant in ("off", "on"):
+            folder = Path(name) / variant
+            text = config(folder, enabled=variant == "on")
+            sides[variant] = s.enter_context(own_target(folder, config=text)), count(1)
+        for what, each in LOADS.items():
+            for side in sides.values():
+                run(*side, each, WARM_UP_S)
+            variants = {
+                variant: partial(run, *side, each, seconds) for variant, side in sides.items()
+            }
+            results[what] = rounds_of(variants, rounds, what)
+            rows.append(row(what, results[what]))
+    print(lay_out(rows))
+    return results
+
+
+def row(name: str, runs: Runs) -> list[str]:
+    """A line of the table: as it is without the prestager, and what it changes."""
+    on, off = runs["on"], runs["off"]
+    cells = [name, f"{median_of(off, 'hit_ratio'):.4f}"]
+    cells += [f"{median_of(off, key):.1f}" for key in ("p50_us", "p99_us")]
+    points = [
+        100 * (mine["hit_ratio"] - base["hit_ratio"]) for mine, base in zip(on, off, strict=True)
+    ]
+    cells.append(with_interval(points, 2))
+    return cells + [with_interval(ratios(on, off, key)) for key in ("p50_us", "p99_us")]
