@@ -217,8 +217,9 @@ def remember(folder: Path, mix: str) -> tuple[list[str], Run]:
 def decide(server: Server, first: int) -> list[int]:
     """Microseconds from the arrival of hints until what they name was in the tier."""
     url = f"nvme+tcp://{server.address}:{server.port}/{server.nqn}"
-    program = [ROOT / ".venv/bin/python", ROOT / "scripts/bench_decision.py", url, str(first)]
-    done = subprocess.run(program, check=True, stdout=subprocess.PIPE)
+    python, script = ROOT / ".venv/bin/python", ROOT / "scripts/bench_decision.py"
+    words = [str(python), str(script), url, str(first)]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE)
     found: list[int] = json.loads(done.stdout)
     return found
 

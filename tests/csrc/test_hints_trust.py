@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hints_media import MS, PER_SLOT, SLOT, slots
 from hints_support import Rig
 from hints_words import end_of, intent
@@ -24,7 +26,7 @@ READAHEAD: int = lib.PS_FACT_READAHEAD
 class Trust:
     """A rig in whose tier nothing is warm when an intent comes."""
 
-    def __init__(self, **how: int) -> None:
+    def __init__(self, **how: Any) -> None:
         self.rig = Rig(frames=FRAMES, volumes=3, **how)
         self.number = self.passed = 0
 

@@ -83,7 +83,7 @@ def test_what_was_predicted_is_drawn_against_what_came(tmp_path: Path) -> None:
     rows = run_policies(workload, 4, regime, [], ["prestage"])
     assert rows[0].report.reliability, "nothing was predicted"
     judged = tuple(judge(workload, row, model) for row in rows)
-    made = draw([Trial(workload, regime, 4, model, judged)], tmp_path)
+    made = draw([Trial(workload, regime, None, 4, model, judged)], tmp_path)
     assert tmp_path / "calibration.svg" in made
 
 

@@ -28,9 +28,10 @@ class World:
     def read(self, is_hit: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         self.now_s += 1000
         flow = self.flows.find(np.full(LENGTH, self.tenant << 32, np.uint64))
+        times_s = self.now_s + np.arange(LENGTH, dtype=np.float64) / 1e6
         touches = self.formation.take(
             Accesses(
-                self.rows, flow, self.now_s + np.arange(LENGTH) * 1e-6, np.zeros(LENGTH, bool),
+                self.rows, flow, times_s, np.zeros(LENGTH, bool),
                 is_hit, np.full(LENGTH, self.tenant, np.uint16),
             )
         )  # fmt: skip
@@ -45,7 +46,7 @@ class World:
 
     def worth(self, rows: I64 | None = None) -> list[float]:
         rows = self.rows if rows is None else rows
-        return self.announced.worth(rows, self.extents.group[rows]).tolist()
+        return [float(each) for each in self.announced.worth(rows, self.extents.group[rows])]
 
 
 def test_without_announcements_everything_is_worth_as_much() -> None:
@@ -59,10 +60,9 @@ def test_what_hints_bring_in_time_is_worth_little_and_what_they_do_not_is_worth_
     world = World(tenant)
     world.say_and_read(in_time=96)
     worth = np.array(world.worth())
+    groups = world.extents.group[world.rows[:1]].astype(np.int64)
     assert worth[:96].max() < 0.2 and worth[96:].min() > 0.99
-    assert world.announced.worth_of_groups(world.extents.group[world.rows[:1]])[0] == pytest.approx(
-        worth.mean(), abs=0.01
-    )
+    assert world.announced.worth_of_groups(groups)[0] == pytest.approx(worth.mean(), abs=0.01)
 
 
 def test_where_hints_bring_all_in_time_one_extent_is_worth_as_much_as_the_next() -> None:
