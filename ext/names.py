@@ -34,7 +34,10 @@ class OpenEnum(IntEnum):
 
 
 class OpenFlag(IntFlag):
-    """Bits, of which a later minor version may have more."""
+    """Bits, of which a later minor version may have more.
+
+    Python 3.11.2 leaves bits out of `~flags`: `^` and `~int(flags)` are right everywhere.
+    """
 
     meaning: str
 

@@ -84,7 +84,7 @@ def extension_uuid(nqn: str, serial: str) -> uuid.UUID:
 def capability(settings: TargetSettings, extension: Extension | None) -> bytes:
     """Return the capability of a subsystem's controllers: 128 bytes, zeros while hints are off."""
     without = Carrier.EXTENSION_NAMESPACE if extension is None else Carrier(0)
-    return _encoded(settings, EVERY_CARRIER & ~without, extension.nsid if extension else 0)
+    return _encoded(settings, EVERY_CARRIER ^ without, extension.nsid if extension else 0)
 
 
 def data_path_capability(settings: TargetSettings) -> bytes:

@@ -119,7 +119,7 @@ def _look_at_needs(session: Session, check: Check) -> None:
     capability = session.capability
     if capability is None:
         return
-    if missing := check.carriers & ~capability.carriers:
+    if missing := check.carriers & ~int(capability.carriers):
         raise Skipped(f"no carrier {missing!r}")
     if Need.BATCHES in check.needs and not capability.carriers & BATCHES:
         raise Skipped("no carrier of batches")

@@ -23,6 +23,7 @@ CONFIG: dict[str, Any] = {
         }
     ],
 }
+HOST = "nqn.2026-11.io.prestage:withdrawing"
 SESSION, NEVER_US = 7, 0xFFFFFFFF
 ALL_BLOCKS, SOME_BLOCKS = 64 * MIB // BLOCK, 4 * MIB // BLOCK
 
@@ -58,7 +59,8 @@ def state_of(queue: Queue, slba: int, deadline_us: int) -> int:
     ],
 )
 def test_withdrawing_an_intent_makes_room_for_another(site: Site, what: int, number: int) -> None:
-    with site.pair(1) as controller:
+    # A host of its own: one whose hints come to nothing is not trusted for long.
+    with site.pair(1, hostnqn=f"{HOST}-{what}") as controller:
         queue = controller.io[0]
         first = what * 2 * SOME_BLOCKS
         fill(queue)
@@ -69,7 +71,7 @@ def test_withdrawing_an_intent_makes_room_for_another(site: Site, what: int, num
 
 
 def test_what_was_read_makes_room_for_another(site: Site) -> None:
-    with site.pair(1) as controller:
+    with site.pair(1, hostnqn=HOST) as controller:
         queue = controller.io[0]
         record = hints.intent(1, [(0, SOME_BLOCKS)], deadline_us=NEVER_US, nsid=2)
         hinting.accepted(queue, hints.cancel(hints.CANCEL_ALL), record)
