@@ -20,22 +20,19 @@ from itertools import count
 from pathlib import Path
 
 from bench_run import (
-    NQN,
     Case,
     Options,
     Run,
     Runs,
     Server,
-    ask,
     lay_out,
-    load,
     median_of,
     own_target,
     ratios,
     rounds_of,
     with_interval,
 )
-from bench_tenants import FLOODS, HOSTILE_NQN, MODEL, spend
+from bench_tenants import FLOODS, config, spend, with_hits
 
 READ_RATE, WRITE_RATE = 2000, 500
 SPAN_BYTES = 256 << 20
@@ -63,30 +60,6 @@ LOADS = {
 }
 
 
-def config(folder: Path, *, enabled: bool) -> str:
-    """The host's subsystem and the hostile one's, each with a namespace on a medium of its own."""
-    return f"""[[listeners]]
-address = "127.0.0.1"
-port = 0
-[tier]
-size = "64M"
-[prestager]
-enabled = {str(enabled).lower()}
-[[subsystems]]
-nqn = "{NQN}"
-[[subsystems.namespaces]]
-path = "{folder}/quiet"
-size = "1G"
-{MODEL}
-[[subsystems]]
-nqn = "{HOSTILE_NQN}"
-[[subsystems.namespaces]]
-path = "{folder}/hostile"
-size = "4G"
-{MODEL}
-"""
-
-
 def run(server: Server, seeds: Iterator[int], what: Load, seconds: float) -> Run:
     """One run of a load, and which share of its reads the tier had.
 
@@ -95,11 +68,8 @@ def run(server: Server, seeds: Iterator[int], what: Load, seconds: float) -> Run
     if what.flood:
         spend(server, what.flood)
     options = {"rate": what.rate, "seed": next(seeds), **what.options, **what.flood}
-    before = ask(server, "prestage_get_stats")["tier"]
-    found = load(server, what.case, seconds, options, SPAN_BYTES)
-    after = ask(server, "prestage_get_stats")["tier"]
-    hits, misses = (after[name] - before[name] for name in ("read_hits", "read_misses"))
-    return found | {"hit_ratio": hits / (hits + misses) if hits + misses else 0.0}
+    found, hit_ratio = with_hits(server, what.case, seconds, options, SPAN_BYTES)
+    return found | {"hit_ratio": hit_ratio}
 
 
 def measure(rounds: int, seconds: float) -> dict[str, Runs]:
@@ -111,7 +81,8 @@ def measure(rounds: int, seconds: float) -> dict[str, Runs]:
         sides = {}
         for variant in ("off", "on"):
             folder = Path(name) / variant
-            text = config(folder, enabled=variant == "on")
+            more = f"[prestager]\nenabled = {str(variant == 'on').lower()}"
+            text = config(folder, tier="64M", size="1G", more=more)
             sides[variant] = s.enter_context(own_target(folder, config=text)), count(1)
         for what, each in LOADS.items():
             for side in sides.values():

@@ -62,18 +62,19 @@ MODEL = (
 )
 
 
-def config(folder: Path) -> str:
-    """B's subsystem and A's, each with a namespace on a medium of its own."""
+def config(folder: Path, *, tier: str = "256M", size: str = "8G", more: str = "") -> str:
+    """B's subsystem and A's, each with a namespace on a medium of its own; `more` of the target."""
     return f"""[[listeners]]
 address = "127.0.0.1"
 port = 0
 [tier]
-size = "256M"
+size = "{tier}"
+{more}
 [[subsystems]]
 nqn = "{NQN}"
 [[subsystems.namespaces]]
 path = "{folder}/quiet"
-size = "8G"
+size = "{size}"
 {MODEL}
 [[subsystems]]
 nqn = "{HOSTILE_NQN}"
@@ -89,16 +90,24 @@ def spend(server: Server, flood: Options) -> None:
     load(server, BATCHES, SPENDING_S, flood)
 
 
+def with_hits(
+    server: Server, case: Case, seconds: float, options: Options, span: int
+) -> tuple[Run, float]:
+    """Run a load; return it, and which share of the extents it read the tier had."""
+    before = ask(server, "prestage_get_stats")["tier"]
+    run = load(server, case, seconds, options, span)
+    after = ask(server, "prestage_get_stats")["tier"]
+    hits, misses = (after[name] - before[name] for name in ("read_hits", "read_misses"))
+    return run, hits / (hits + misses) if hits + misses else 0.0
+
+
 def reads(server: Server, seconds: float, cold_percent: int, flood: Options) -> Run:
     """B's reads, and how many of their extents the tier had."""
     if flood:
         spend(server, flood)
     options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
-    before = ask(server, "prestage_get_stats")["tier"]
-    run = load(server, READS, seconds, options, WORKING_SET_BYTES)
-    after = ask(server, "prestage_get_stats")["tier"]
-    hits, misses = (after[name] - before[name] for name in ("read_hits", "read_misses"))
-    return run | {"hit_rate": hits / (hits + misses)}
+    run, hit_rate = with_hits(server, READS, seconds, options, WORKING_SET_BYTES)
+    return run | {"hit_rate": hit_rate}
 
 
 def measure(rounds: int, seconds: float) -> dict[str, object]:
