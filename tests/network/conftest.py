@@ -59,7 +59,7 @@ def running(laid: Cables, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def target(laid: Cables, running: RunningTarget) -> Iterator[RunningTarget]:
     """The target; afterwards the cables are in, and it holds no more than before."""
-    before = running.resources()
+    before = running.at_rest()
     try:
         yield running
     finally:

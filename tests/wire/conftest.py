@@ -92,7 +92,7 @@ def site(running: RunningTarget | None) -> Iterator[Site]:
         yield external
         check_fresh_connection(external)
         return
-    before = running.resources()
+    before = running.at_rest()
     yield running.site()
     assert running.process.poll() is None, f"the target died:\n{running.said()[-4000:]}"
     check_fresh_connection(running.site())

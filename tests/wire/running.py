@@ -214,6 +214,19 @@ class RunningTarget:
             rss_kib=int(status["VmRSS"].split()[0]),
         )
 
+    def at_rest(self, within_s: float = 10.0) -> Resources:
+        """What it holds once nothing is under way: an answer may come before its frame is free."""
+        limit = time.monotonic() + within_s
+        while True:
+            now = self.resources()
+            idle = dataclasses.replace(
+                now, transfers_in_use=0, commands_in_flight=0, frames_pinned=0, frames_reserved=0
+            )
+            if now == idle:
+                return now
+            assert time.monotonic() < limit, f"still under way: {'; '.join(now.exceeds(idle))}"
+            time.sleep(0.05)
+
     def _rested(self) -> Any:
         """The statistics, when the prestager is no longer being started: that opens files."""
         limit = time.monotonic() + START_TIMEOUT_S

@@ -36,7 +36,7 @@ def no_growth(running: RunningTarget | None, site: Site) -> object:
         return
     for _ in range(30):
         check_fresh_connection(site)
-    before = running.resources()
+    before = running.at_rest()
     yield None
     after = running.settled(before)
     grown = after.rss_kib - before.rss_kib

@@ -400,7 +400,7 @@ def test_every_intent_ends_once_whatever_ends_around_it(directory: Path, reactor
     try:
         site = target.site()
         check_fresh_connection(site)
-        before = target.resources()
+        before = target.at_rest()
         talkers = [Talker(random.Random(rng.random()), site, n) for n in range(HOSTS)]
         operator = Operator(random.Random(rng.random()), target, directory)
         stop = threading.Event()

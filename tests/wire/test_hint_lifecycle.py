@@ -297,7 +297,7 @@ def test_removed_namespace_takes_its_hints_with_it(
     slow = "delay:read_us=150000"
     with added(bare, directory / "goes", slow) as add, site.pair(2) as controller:
         queue, other = controller.io
-        before, idle = count(queue), bare.resources()
+        before, idle = count(queue), bare.at_rest()
         kept = hinting.status(queue).used["tier_bytes"]
         for _ in range(3):
             ledger, first = Ledger(), count(queue)
@@ -437,7 +437,7 @@ def test_memory_is_flat_over_many_rounds(bare: RunningTarget, site: Site, direct
     with added(target, directory / "round", "delay:read_us=3000") as add:
         for turn in range(WARM_UP):
             one_round(target, site, add, turn)
-        before = target.resources()
+        before = target.at_rest()
         hints_before = target.rpc("prestage_get_stats")["hints"]["memory_bytes"]
         for turn in range(WARM_UP, WARM_UP + rounds):
             one_round(target, site, add, turn)

@@ -164,8 +164,7 @@ def test_everything_is_given_back(directory: Path, reactors: int) -> None:
     with started(directory, config_of(directory, reactors)) as target:
         site = target.site()
         check_fresh_connection(site)
-        before = target.resources()
-        assert (before.commands_in_flight, before.frames_pinned, before.frames_reserved) == (0,) * 3
+        before = target.at_rest()
         failures: list[BaseException] = []
 
         def host(seed: int) -> None:
