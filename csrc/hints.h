@@ -47,6 +47,7 @@ struct ps_hints_config {
   uint32_t max_ttl_ms;
   uint32_t slot_size;    /* of the tier: hints are rounded to it */
   uint32_t piece_bytes;  /* a job is started in pieces of this (262144) */
+  uint32_t part_items;   /* extents looked at or kept, intents withdrawn, in one go (32) */
   uint32_t follow_bytes; /* how much beyond a Read with AF = 7 is brought in (1 MiB) */
   uint64_t grace_ns;     /* what was brought in for an intent is kept this long past its deadline,
                             when it is neither read nor withdrawn before */
@@ -194,8 +195,11 @@ struct ps_hints_progress {
   struct ps_hints_result result; /* so far */
   uint32_t at;                   /* bytes of the batch that are behind; 0: nothing was done yet */
   uint32_t number;               /* of the next record */
+  uint32_t asked_until;          /* what records before this one touch was asked of the memory */
   uint32_t limited_from;         /* records from this one on came too fast; UINT32_MAX: none did */
   uint32_t looks;                /* extents that its records have looked up */
+  bool goes_on;                  /* the record was begun ... */
+  uint64_t mark;                 /* ... and this is how far it has come: its own */
   uint32_t dropped_tag;
   uint8_t dropped_reason;
 };

@@ -149,4 +149,9 @@ uint32_t ps_sched_in_flight(const struct ps_sched *sched);
 void ps_sched_get_stats(const struct ps_sched *sched, struct ps_sched_stats *stats);
 /* cffi: end */
 
+/* What forecasting and adding dated jobs with these deadlines will read is asked of the memory, for
+ * all of them at the same time instead of one after the other. Changes nothing. */
+#define PS_SCHED_PREFETCHED 64
+void ps_sched_prefetch(const struct ps_sched *sched, const uint64_t *deadlines_ns, uint32_t count);
+
 #endif

@@ -128,7 +128,7 @@ class Ring:
 
 def beside(server: Server, case: Case, rounds: int, seconds: float, rate: int) -> Runs:
     """Reads without hints, and with, by each carrier."""
-    paced: Options = {"rate": rate} if rate else NO_OPTIONS
+    paced: Options = {"rate": rate, "stamped": 1} if rate else NO_OPTIONS
     flood = {"flood": "mix", "flood_rate": RECORDS_PER_S, **SPEAKING_OF, **paced}
     each = {"no hints": paced} | {name: {**flood, **one} for name, one in CARRIERS.items()}
     variants = {name: partial(load, server, case, seconds, one) for name, one in each.items()}

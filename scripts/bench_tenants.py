@@ -106,6 +106,7 @@ def reads(server: Server, seconds: float, cold_percent: int, flood: Options) -> 
     if flood:
         spend(server, flood)
     options = {"rate": RATE, "cold_percent": cold_percent, "seed": time.monotonic_ns(), **flood}
+    options["stamped"] = 1
     run, hit_rate = with_hits(server, READS, seconds, options, WORKING_SET_BYTES)
     return run | {"hit_rate": hit_rate}
 

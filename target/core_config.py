@@ -11,6 +11,8 @@ from prestage.target.tenants import default_budget
 NOT_PINNED = -1
 NS_A_SECOND = 1_000_000_000
 NS_A_MS = 1_000_000
+PART_ITEMS = 32
+"""Extents that hints look at in one go: a few microseconds, in which a read may have to wait."""
 
 
 def core_config(settings: TargetSettings, lib: Any) -> dict[str, Any]:
@@ -57,6 +59,7 @@ def hints_config(settings: TargetSettings, lib: Any) -> dict[str, Any]:
         "max_set_ranges": hints.max_set_ranges,
         "max_ttl_ms": round(hints.max_ttl_s * 1000),
         "piece_bytes": max(settings.scheduler.merge_bytes, settings.tier.slot),
+        "part_items": PART_ITEMS,
         "follow_bytes": hints.follow_bytes,
         "grace_ns": round(hints.grace_s * NS_A_SECOND),
         "budget": asdict(default_budget(settings)),

@@ -142,6 +142,7 @@ class Media(ABC):
             self.now_ns += step_ns
             for operation in list(self.started):
                 self.end(operation)
+            self.tick()
             if not self.operations and not self._has_work():
                 return
 

@@ -41,6 +41,7 @@ CONFIG = {
     "max_ttl_ms": 10_000,
     "slot_size": SLOT,
     "piece_bytes": 4 * SLOT,
+    "part_items": 32,
     "follow_bytes": 8 * SLOT,
     "grace_ns": 50 * MS,
 }

@@ -11,7 +11,9 @@ enum {
   SLOT = 65536,
   MOST_BYTES = 1 << 28, /* max_query_bytes */
   SET_RANGES = 4,
-  LARGEST = 96,      /* bytes of a record: a set of four ranges */
+  MOST_RANGES = 60,
+  LARGEST = 96,      /* bytes of a record: a set of four ranges ... */
+  LARGE_SET = 1024,  /* ... or more than that of a large set */
   INTENT_IDS = 2048, /* an intent replaces the one that had its number */
 };
 
@@ -41,20 +43,35 @@ static uint32_t put(uint8_t *at, const void *record, uint32_t size) {
   return size;
 }
 
-static uint32_t put_set(struct flood *flood, uint8_t *at) {
+static uint32_t put_ranges(struct flood *flood, uint8_t *at, uint16_t count) {
   struct pax_set record = {.type = PAX_TYPE_SET,
-                           .size = sizeof record + SET_RANGES * sizeof(struct pax_range),
+                           .size = (uint16_t)(sizeof record + count * sizeof(struct pax_range)),
                            .set_id = 1 + flood->number % flood->config.ids,
                            .op = PAX_SET_OP_DEFINE,
                            .flags = PAX_SET_FLAG_ORDERED,
-                           .range_count = SET_RANGES,
+                           .range_count = count,
                            .nsid = flood->config.nsid};
   uint32_t size = put(at, &record, sizeof record);
-  for (uint32_t i = 0; i < SET_RANGES; i++) {
+  for (uint32_t i = 0; i < count; i++) {
     struct pax_range range = some_slot(flood);
     size += put(at + size, &range, sizeof range);
   }
   return size;
+}
+
+static uint32_t put_set(struct flood *flood, uint8_t *at) {
+  return put_ranges(flood, at, SET_RANGES);
+}
+
+static uint32_t put_large_set(struct flood *flood, uint8_t *at) {
+  return put_ranges(flood, at, MOST_RANGES);
+}
+
+/* All that was intended is to be forgotten again. */
+static uint32_t put_cancel(struct flood *flood, uint8_t *at) {
+  struct pax_cancel record = {
+      .type = PAX_TYPE_CANCEL, .size = sizeof record, .what = PAX_CANCEL_WHAT_ALL};
+  return put(at, &record, sizeof record);
 }
 
 /* Slots in no order, each once where there are enough: an odd factor permutes a power of two. */
@@ -112,11 +129,19 @@ static uint32_t put_hostile_retain(struct flood *flood, uint8_t *at) {
   return size + put(at + size, &range, sizeof range);
 }
 
+/* In each 256 one that withdraws, and three that are long. */
+static uint32_t put_hostile(struct flood *flood, uint8_t *at) {
+  static uint32_t (*const most[])(struct flood *, uint8_t *) = {put_hostile_intent,
+                                                                put_hostile_retain, put_set};
+  uint64_t rare = draw(flood, 256);
+  if (rare == 0) return put_cancel(flood, at);
+  if (rare < 4) return put_large_set(flood, at);
+  return most[draw(flood, 3)](flood, at);
+}
+
 static uint32_t put_record(struct flood *flood, uint8_t *at) {
   static uint32_t (*const mixed[])(struct flood *, uint8_t *) = {put_set, put_signature,
                                                                  put_intent};
-  static uint32_t (*const hostile[])(struct flood *, uint8_t *) = {put_hostile_intent,
-                                                                   put_hostile_retain, put_set};
   flood->number++;
   switch (flood->config.mix) {
     case FLOOD_SETS:
@@ -128,7 +153,7 @@ static uint32_t put_record(struct flood *flood, uint8_t *at) {
     case FLOOD_MIX:
       return mixed[draw(flood, 3)](flood, at);
     default:
-      return hostile[draw(flood, 3)](flood, at);
+      return put_hostile(flood, at);
   }
 }
 
@@ -141,8 +166,9 @@ static uint16_t make_batch(struct flood *flood, uint8_t *page) {
                              .sequence = (uint32_t)flood->batches};
   uint32_t size = sizeof header;
   uint64_t left = flood->config.records > 0 ? flood->config.records - flood->sent : UINT64_MAX;
+  uint32_t largest = flood->config.mix == FLOOD_HOSTILE ? LARGE_SET : LARGEST;
   memset(page, 0, PAX_PAGE_BYTES);
-  while (size + LARGEST <= PAX_PAGE_BYTES && header.record_count < left) {
+  while (size + largest <= PAX_PAGE_BYTES && header.record_count < left) {
     size += put_record(flood, page + size);
     header.record_count++;
   }

@@ -15,7 +15,7 @@ enum flood_mix {
   FLOOD_SIGNATURES, /* of 128 bits */
   FLOOD_INTENTS,    /* of 64 KiB of what is warm, by a second or later */
   FLOOD_MIX,        /* a third of each */
-  FLOOD_HOSTILE     /* intents and retains of all there is, at once and urgent, and sets */
+  FLOOD_HOSTILE /* intents and retains of all there is, at once and urgent, sets, CANCEL of all */
 };
 
 struct flood_config {

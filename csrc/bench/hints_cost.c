@@ -98,6 +98,7 @@ static void open_hints(struct cost *cost) {
                                    .max_ttl_ms = 3600000,
                                    .slot_size = SLOT,
                                    .piece_bytes = 262144,
+                                   .part_items = 32,
                                    .follow_bytes = 1 << 20,
                                    .grace_ns = 100000000};
   config.budget = (struct ps_hints_budget){.sets = cost->sets,

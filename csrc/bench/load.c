@@ -11,6 +11,8 @@
  *                    counts from when a command was due
  *   cold_percent=N   of the reads go beyond SPAN, to the rest of the namespace
  *   sequential=1     one after the other through SPAN, again and again, from a place by the seed on
+ *   stamped=1        latency counts from when a command was sent until the kernel had its answer:
+ *                    what the generator itself does beside them is not in it
  *   seed=N           of places and times
  *   host=NQN         of the host
  *   flood=MIX        hints beside it on a queue of their own: sets, signatures, intents, mix,
@@ -85,7 +87,7 @@ static void start(struct load *load, struct queue *queue, uint16_t cid, uint64_t
                         .cdw10 = (uint32_t)slba,
                         .cdw11 = (uint32_t)(slba >> 32),
                         .cdw12 = options->size / load->geometry.block_size - 1};
-  queue->started_ns[cid] = started_ns;
+  queue->started_ns[cid] = options->stamped ? clock_now_ns() : started_ns;
   queue_command(queue, &sqe, cid, is_read ? NULL : payload, options->size,
                 load->geometry.in_capsule);
 }
@@ -121,6 +123,7 @@ static uint64_t keep_time(struct load *load, uint64_t now_ns) {
   if (load->options.rate > 0) {
     start_due(load, now_ns);
     if (load->idle_count > 0 && load->due_ns < next_ns) next_ns = load->due_ns;
+    for (uint32_t i = 0; i < load->options.connections; i++) queue_flush(&load->queues[i]);
   }
   if (load->flood != NULL) {
     flood_send(load->flood, now_ns);
@@ -138,6 +141,7 @@ static void start_all(struct load *load, uint64_t now_ns) {
   load->due_ns = now_ns;
   for (uint32_t i = 0; i < load->options.connections; i++) {
     struct queue *queue = &load->queues[i];
+    if (load->options.stamped) queue_stamp(queue);
     queue->owner = load;
     queue->ended = ended;
     for (uint32_t cid = 0; cid < load->options.depth; cid++) {

@@ -51,6 +51,7 @@ static bool set_number(struct options *options, const char *name, const char *te
       {"rate", 1, 10000000, &options->rate, NULL},
       {"cold_percent", 0, 100, &options->cold_percent, NULL},
       {"sequential", 0, 1, &options->sequential, NULL},
+      {"stamped", 0, 1, &options->stamped, NULL},
       {"seed", 1, UINT64_MAX, &options->seed, NULL},
       {"flood_rate", UNLIMITED_RATE, 100000000, &flood->rate, NULL},
       {"flood_records", 1, UINT64_MAX, &flood->records, NULL},

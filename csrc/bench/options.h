@@ -15,7 +15,7 @@ struct options {
   struct endpoint endpoint;
   enum kind kind;
   uint32_t size, depth, connections;
-  uint64_t duration_ns, span, pid, rate, cold_percent, sequential, seed;
+  uint64_t duration_ns, span, pid, rate, cold_percent, sequential, stamped, seed;
   bool has_flood;
   const char *flood_nqn, *flood_host; /* NULL: as the reads */
   struct flood_config flood;

@@ -122,14 +122,38 @@ void queue_flush(struct queue *queue) {
   queue->out_first = queue->out_count = 0;
 }
 
+void queue_stamp(struct queue *queue) {
+  int on = 1;
+  if (setsockopt(queue->fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) != 0)
+    die("load: timestamps");
+  queue->is_stamped = true;
+}
+
+/* When the last of a message came, by its stamp, which is of the wall clock. */
+static uint64_t came_ns(const struct queue *queue, struct msghdr *message, uint64_t now_ns) {
+  struct timespec wall;
+  struct timespec stamp;
+  const struct cmsghdr *control = queue->is_stamped ? CMSG_FIRSTHDR(message) : NULL;
+  if (control == NULL || control->cmsg_type != SCM_TIMESTAMPNS) return now_ns;
+  memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
+  clock_gettime(CLOCK_REALTIME, &wall);
+  int64_t ago_ns =
+      (wall.tv_sec - stamp.tv_sec) * INT64_C(1000000000) + wall.tv_nsec - stamp.tv_nsec;
+  return ago_ns > 0 && (uint64_t)ago_ns < now_ns ? now_ns - (uint64_t)ago_ns : now_ns;
+}
+
 void queue_receive(struct queue *queue) {
   struct iovec in[2] = {{sink, queue->payload_left},
                         {queue->bytes + queue->length, BUFFER - queue->length}};
-  struct msghdr message = {.msg_iov = in, .msg_iovlen = 2};
+  _Alignas(struct cmsghdr) uint8_t control[256];
+  struct msghdr message = {.msg_iov = in,
+                           .msg_iovlen = 2,
+                           .msg_control = control,
+                           .msg_controllen = queue->is_stamped ? sizeof control : 0};
   ssize_t got = recvmsg(queue->fd, &message, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) die("load: the target closed the connection");
-  uint64_t now_ns = clock_now_ns();
+  uint64_t now_ns = came_ns(queue, &message, clock_now_ns());
   size_t direct = (size_t)got < queue->payload_left ? (size_t)got : queue->payload_left;
   if (direct > 0) take_payload(queue, direct, now_ns);
   queue->length += (size_t)got - direct;

@@ -17,6 +17,7 @@ struct queue {
   void (*ended)(struct queue *queue, uint16_t cid, uint64_t now_ns);
   void *owner;
   uint64_t result;
+  bool is_stamped; /* the kernel says when something came */
   uint8_t bytes[BUFFER];
   size_t length;
   size_t payload_left; /* of a C2HData that is arriving */
@@ -36,6 +37,9 @@ void queue_command(struct queue *queue, const struct capsule *sqe, uint16_t cid,
                    const void *payload, uint32_t length, uint32_t in_capsule);
 /* Send all that is queued. */
 void queue_flush(struct queue *queue);
+/* Have the kernel say when something came: that is when its commands have ended, whatever the
+ * generator was doing. */
+void queue_stamp(struct queue *queue);
 /* Take what has come; calls `ended`. */
 void queue_receive(struct queue *queue);
 

@@ -1,9 +1,10 @@
 /* INTENT records: what there is room for, what is warm already, and what can be ready in time. */
 #include "internal.h"
 
-enum { COLD_EXTENTS = 256 }; /* looked at in all when some of them are cold */
+/* What the tier has of an intent: all of it, not all of it, or all that was looked at so far. */
+enum arrival { IS_WARM, IS_COLD, GOES_ON };
 
-/* What is known of an intent's ranges when it arrives. */
+/* What is known of an intent's ranges when it is judged. */
 struct warmth {
   uint64_t bytes;      /* warm, as far as was looked */
   uint64_t lead_bytes; /* of these, before the first that is not */
@@ -42,57 +43,55 @@ static bool is_over_budget(const struct ps_hints *hints, const struct tenant *te
          bytes > hints_budget(hints, tenant)->intent_bytes - tenant->intent_bytes;
 }
 
-/* Looks at the tier; true when all of it is warm. It is not looked at longer than a record may
- * take: a large intent is walked instead, which finds what is warm in its own time. */
-static bool is_warm(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent,
-                    struct warmth *warmth) {
-  const struct set *set = hints_set(hints, intent->set);
+/* Keeps an extent that is warm until the deadline, and a little longer. */
+static void keep(struct ps_hints *hints, uint64_t now_ns, uint32_t index, struct span span) {
+  struct intent *intent = hints_intent(hints, index);
+  if (!hints_is_trusted(hints, intent->tenant, PS_TIER_OF_INTENT)) return;
+  uint64_t until_ns = hints_add(intent->deadline_ns, hints->config.grace_ns);
+  ps_tier_keep(hints->tier, now_ns, intent->volume, span.offset, span.length, intent->tenant,
+               hints_cookie(intent, index, 0), until_ns);
+  intent->is_kept = true;
+}
+
+/* Looks at a part of it, from where `walk` is. What is warm up to the first that is not is counted
+ * by the intent, for all parts, and kept; what comes behind that is only counted. */
+static enum arrival look(struct ps_hints *hints, uint64_t now_ns, uint32_t index,
+                         struct warmth *warmth) {
+  struct intent *intent = hints_intent(hints, index);
+  uint32_t shift = hints_set(hints, intent->set)->block_shift;
   struct tenant *tenant = hints_tenant(hints, intent->tenant);
-  struct cursor cursor = intent->check;
   struct span span;
   bool all = true;
-  uint32_t most = ARRIVAL_EXTENTS;
-  for (uint32_t i = 0; hints_cursor_span(hints, &cursor, set->block_shift, &span); i++) {
-    if (i >= most || !hints_look(hints, 1)) return false;
-    if (!hints_take_extents(hints, tenant, now_ns, 1)) return false;
+  uint64_t behind = 0;
+  for (uint32_t i = 0; hints_cursor_span(hints, &intent->walk, shift, &span); i++) {
+    if (i == hints->config.part_items && all) return GOES_ON;
+    if (i == hints->config.part_items || !hints_take_extents(hints, tenant, now_ns, 1)) break;
     uint64_t warm;
     uint64_t coming;
     ps_tier_residency(hints->tier, intent->volume, span.offset, span.length, &warm, &coming);
-    warmth->bytes += warm;
+    hints->looked++;
     all = all && warm == span.length;
     if (all) {
-      warmth->lead_bytes += warm;
+      intent->warm_bytes += warm;
+      keep(hints, now_ns, index, span);
     } else {
-      most = COLD_EXTENTS;
+      behind += warm;
     }
-    hints_cursor_advance(hints, &cursor, set->block_shift, span.length);
+    hints_cursor_advance(hints, &intent->walk, shift, span.length);
   }
-  return all;
+  if (all && intent->walk.left == 0) return IS_WARM;
+  *warmth = (struct warmth){.bytes = intent->warm_bytes + behind, .lead_bytes = intent->warm_bytes};
+  return IS_COLD;
 }
 
-/* It is kept until the deadline and a little longer. */
-static void keep_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
-  const struct intent *intent = hints_intent(hints, index);
-  uint32_t shift = hints_set(hints, intent->set)->block_shift;
-  uint64_t until_ns = hints_add(intent->deadline_ns, hints->config.grace_ns);
-  struct cursor cursor = intent->check;
-  struct span span;
-  while (hints_cursor_span(hints, &cursor, shift, &span)) {
-    ps_tier_keep(hints->tier, now_ns, intent->volume, span.offset, span.length, intent->tenant,
-                 hints_cookie(intent, index, 0), until_ns);
-    hints_cursor_advance(hints, &cursor, shift, span.length);
-  }
-}
-
-/* All of it is warm, and that is all. */
-static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+/* All of it is warm, and that is all. It was met when it came, however long the look took. */
+static void end_warm(struct ps_hints *hints, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
-  if (hints_is_trusted(hints, intent->tenant, PS_TIER_OF_INTENT)) keep_warm(hints, now_ns, index);
   intent->warm_bytes = intent->total_bytes;
   intent->admitted_bytes = intent->total_bytes;
   intent->verdict = PAX_VERDICT_ACCEPTED;
   intent->flags = PAX_OUTCOME_FLAG_WAS_WARM;
-  hints_end_intent(hints, now_ns, index, PAX_STATE_MET, PAX_REASON_NONE);
+  hints_end_intent(hints, intent->arrived_ns, index, PAX_STATE_MET, PAX_REASON_NONE);
 }
 
 static void predict(struct ps_hints *hints, uint64_t now_ns, struct intent *intent, uint64_t bytes,
@@ -171,37 +170,85 @@ static uint8_t bind(struct ps_hints *hints, uint64_t now_ns, const struct ps_hin
   return PAX_REASON_NONE;
 }
 
-/* The model does not hear of what nobody acts on: it is left to it. */
-static uint8_t admit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
-                     const struct pax_intent *record, const uint8_t *ranges, uint32_t index) {
-  struct ps_hints_namespace space;
-  uint8_t reason = bind(hints, now_ns, scope, record, ranges, index, &space);
-  if (reason != PAX_REASON_NONE) return reason;
+/* What comes of a look: the reason to drop it, or none. */
+static uint8_t act_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index, enum arrival arrival,
+                      const struct warmth *warmth) {
   struct intent *intent = hints_intent(hints, index);
-  struct warmth warmth = {0};
-  bool all = is_warm(hints, now_ns, intent, &warmth);
-  if (!all && !hints_may_act(hints, scope->tenant, PS_TIER_OF_INTENT)) return PAX_REASON_BUDGET;
-  tell(hints, now_ns, scope, record, &space, ranges);
-  if (all) {
-    end_warm(hints, now_ns, index);
+  if (arrival == IS_WARM) {
+    end_warm(hints, index);
     return PAX_REASON_NONE;
   }
-  judge(hints, now_ns, intent, &warmth);
+  if (arrival == GOES_ON) {
+    intent->phase = PHASE_ARRIVING;
+    hints_wake_at(hints, index, now_ns + ARRIVAL_NS);
+    return PAX_REASON_NONE;
+  }
+  intent->warm_bytes = 0; /* counted again as it is walked */
+  hints_cursor_start(hints_set(hints, intent->set), &intent->walk);
+  judge(hints, now_ns, intent, warmth);
   if (intent->verdict == PAX_VERDICT_DROPPED) return PAX_REASON_DEADLINE;
   hints_queue_intent(hints, now_ns, index);
   return PAX_REASON_NONE;
 }
 
+/* The model does not hear of what nobody acts on: it is left to it. */
+static uint8_t admit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
+                     const struct pax_intent *record, const uint8_t *ranges, uint32_t index) {
+  struct ps_hints_namespace space;
+  struct warmth warmth;
+  uint8_t reason = bind(hints, now_ns, scope, record, ranges, index, &space);
+  if (reason != PAX_REASON_NONE) return reason;
+  enum arrival arrival = look(hints, now_ns, index, &warmth);
+  if (arrival == IS_COLD && !hints_may_act(hints, scope->tenant, PS_TIER_OF_INTENT))
+    return PAX_REASON_BUDGET;
+  tell(hints, now_ns, scope, record, &space, ranges);
+  return act_on(hints, now_ns, index, arrival, &warmth);
+}
+
+uint8_t hints_look_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+  const struct intent *intent = hints_intent(hints, index);
+  assert(intent->state == PAX_STATE_PENDING && intent->phase == PHASE_ARRIVING);
+  struct warmth warmth;
+  enum arrival arrival = look(hints, now_ns, index, &warmth);
+  if (arrival == IS_COLD && !hints_may_act(hints, intent->tenant, PS_TIER_OF_INTENT))
+    return PAX_REASON_BUDGET;
+  return act_on(hints, now_ns, index, arrival, &warmth);
+}
+
+static bool is_arriving(const struct intent *intent) {
+  return intent->state == PAX_STATE_PENDING && intent->phase == PHASE_ARRIVING;
+}
+
+/* Goes on with an intent, unless something has become of it in the meantime. */
+static uint8_t go_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint32_t generation) {
+  const struct intent *intent = hints_intent(hints, index);
+  if (!is_arriving(intent) || intent->generation != generation) return PAX_REASON_NONE;
+  return hints_look_on(hints, now_ns, index);
+}
+
 uint8_t hints_apply_intent(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *bytes) {
-  assert(hints != NULL && scope != NULL && bytes != NULL);
+                           const struct ps_hints_scope *scope, const uint8_t *bytes,
+                           struct ps_hints_progress *progress) {
+  assert(hints != NULL && scope != NULL && bytes != NULL && progress != NULL);
   struct pax_intent record;
   memcpy(&record, bytes, sizeof record);
-  uint32_t index = hints_new_intent(hints, now_ns, scope->tenant, &record);
-  uint8_t reason = admit(hints, now_ns, scope, &record, bytes + sizeof record, index);
-  if (reason == PAX_REASON_NONE) return reason;
-  hints_intent(hints, index)->verdict = PAX_VERDICT_DROPPED;
-  hints_end_intent(hints, now_ns, index, PAX_STATE_DROPPED, reason);
+  uint32_t index = (uint32_t)progress->mark;
+  uint8_t reason;
+  if (progress->goes_on) {
+    reason = go_on(hints, now_ns, index, (uint32_t)(progress->mark >> 32));
+  } else {
+    index = hints_new_intent(hints, now_ns, scope->tenant, &record);
+    reason = admit(hints, now_ns, scope, &record, bytes + sizeof record, index);
+  }
+  struct intent *intent = hints_intent(hints, index);
+  progress->goes_on = false;
+  if (reason != PAX_REASON_NONE) {
+    intent->verdict = PAX_VERDICT_DROPPED;
+    hints_end_intent(hints, now_ns, index, PAX_STATE_DROPPED, reason);
+  } else if (is_arriving(intent)) {
+    progress->goes_on = true;
+    progress->mark = (uint64_t)intent->generation << 32 | index;
+  }
   return reason;
 }
 

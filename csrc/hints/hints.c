@@ -15,7 +15,7 @@ static bool is_good(const struct ps_hints_config *config) {
   if (config->sets > UINT32_MAX || config->set_ranges > UINT32_MAX) return false;
   if (config->intents == 0 || config->intents > (1u << 24)) return false;
   if (config->answer_pages == 0 || config->max_set_ranges == 0) return false;
-  return config->max_ttl_ms > 0 && config->piece_bytes > 0;
+  return config->max_ttl_ms > 0 && config->piece_bytes > 0 && config->part_items > 0;
 }
 
 static bool init_pools(struct ps_hints *hints) {
@@ -179,7 +179,8 @@ int32_t ps_hints_next_volume(struct ps_hints *hints) {
 
 void ps_hints_tick(struct ps_hints *hints, uint64_t now_ns) {
   assert(hints != NULL);
-  for (uint32_t i = 0; i < TICK_INTENTS && hints->heap_size > 0; i++) {
+  uint64_t enough = hints->looked + TICK_EXTENTS;
+  for (uint32_t i = 0; i < TICK_INTENTS && hints->looked < enough && hints->heap_size > 0; i++) {
     uint32_t index = hints->heap[1];
     if (hints_intent(hints, index)->wake_ns > now_ns) break;
     hints_wake_intent(hints, now_ns, index);

@@ -40,7 +40,8 @@ uint32_t hints_find_intent(const struct ps_hints *hints, uint16_t tenant, uint64
   return NONE;
 }
 
-static uint64_t session_hash(const struct ps_hints *hints, uint16_t tenant, uint64_t session) {
+uint64_t hints_session_hash(const struct ps_hints *hints, uint16_t tenant, uint64_t session) {
+  assert(hints != NULL);
   return hints_hash(hints, (uint64_t)tenant + (UINT64_C(1) << 32), session);
 }
 
@@ -49,7 +50,7 @@ static void join_session(struct ps_hints *hints, uint32_t index) {
   if (intent->session == 0) return;
   intent->in_session = true;
   const struct table *table = &hints->intents_by_session;
-  uint64_t hash = session_hash(hints, intent->tenant, intent->session);
+  uint64_t hash = hints_session_hash(hints, intent->tenant, intent->session);
   uint32_t *head = &table->buckets[hash & table->mask];
   intent->session_links = (struct links){.previous = NONE, .next = *head};
   if (*head != NONE) hints_intent(hints, *head)->session_links.previous = index;
@@ -63,13 +64,19 @@ static void leave_session(struct ps_hints *hints, uint32_t index) {
   const struct table *table = &hints->intents_by_session;
   const struct links links = intent->session_links;
   if (links.previous == NONE) {
-    uint64_t hash = session_hash(hints, intent->tenant, intent->session);
+    uint64_t hash = hints_session_hash(hints, intent->tenant, intent->session);
     assert(table->buckets[hash & table->mask] == index);
     table->buckets[hash & table->mask] = links.next;
   } else {
     hints_intent(hints, links.previous)->session_links.next = links.next;
   }
   if (links.next != NONE) hints_intent(hints, links.next)->session_links.previous = links.previous;
+}
+
+static struct fifo *fifo_of(const struct ps_hints *hints, const struct intent *intent) {
+  struct tenant *tenant = hints_tenant(hints, intent->tenant);
+  if (intent->state == PAX_STATE_PENDING) return &tenant->pending;
+  return intent->is_kept ? &tenant->kept : &tenant->ended;
 }
 
 /* Forgets one that has ended. */
@@ -79,17 +86,31 @@ static void forget(struct ps_hints *hints, uint32_t index) {
   uint32_t generation = intent->generation;
   leave_session(hints, index);
   hints_table_remove(&hints->intents_by_id, hints_hash(hints, intent->tenant, intent->id), index);
-  fifo_remove(hints, &hints_tenant(hints, intent->tenant)->ended, index);
+  fifo_remove(hints, fifo_of(hints, intent), index);
   hints_share_sub(&hints->ended_share, intent->tenant);
   hints_give(&hints->intents, index);
   hints_intent(hints, index)->generation = generation;
+}
+
+/* Reactors look at the clock each for themselves: one may be behind another. */
+static uint64_t end_ns(const struct intent *intent) {
+  return intent->arrived_ns + intent->ended_us * UINT64_C(1000);
+}
+
+static uint32_t first_ended(const struct ps_hints *hints, uint16_t number) {
+  const struct tenant *tenant = hints_tenant(hints, number);
+  uint32_t kept = tenant->kept.first;
+  uint32_t ended = tenant->ended.first;
+  if (kept == NONE || ended == NONE) return kept == NONE ? ended : kept;
+  bool is_kept = end_ns(hints_intent(hints, kept)) < end_ns(hints_intent(hints, ended));
+  return is_kept ? kept : ended;
 }
 
 static uint32_t take(struct ps_hints *hints, uint16_t tenant) {
   uint32_t index = hints_take(&hints->intents);
   if (index != NONE) return index;
   uint16_t victim = hints_share_victim(&hints->ended_share, tenant);
-  forget(hints, hints_tenant(hints, victim)->ended.first);
+  forget(hints, first_ended(hints, victim));
   index = hints_take(&hints->intents);
   assert(index != NONE);
   return index;
@@ -109,6 +130,7 @@ uint32_t hints_new_intent(struct ps_hints *hints, uint64_t now_ns, uint16_t tena
   struct intent *intent = hints_intent(hints, index);
   intent->id = record->intent_id;
   intent->session = record->session;
+  intent->arrival = ++hints->arrivals;
   intent->arrived_ns = now_ns;
   intent->deadline_ns = hints_add(now_ns, record->deadline_us * UINT64_C(1000));
   intent->tenant = tenant;
@@ -210,112 +232,37 @@ static void let_go(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   hints_tenant(hints, intent->tenant)->no_room_until_ns = 0; /* there may be some now */
 }
 
-/* Of those that have ended, only these may have something left in the tier. */
-static bool has_come(const struct intent *intent) {
-  return intent->state == PAX_STATE_MET || intent->state == PAX_STATE_LATE;
-}
-
 void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_t state,
                       uint8_t reason) {
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state == PAX_STATE_PENDING && state > PAX_STATE_PENDING);
   if (intent->set != NONE) unbind(hints, index);
   bool is_vain = state == PAX_STATE_CANCELLED || state == PAX_STATE_DROPPED;
-  if (is_vain && (intent->walked_bytes > 0 || intent->passes > 0)) let_go(hints, now_ns, index);
-  struct tenant *tenant = hints_tenant(hints, intent->tenant);
-  /* Reactors look at the clock each for themselves: one may be behind another. */
+  if (is_vain && intent->is_kept) let_go(hints, now_ns, index);
   uint64_t us = now_ns > intent->arrived_ns ? (now_ns - intent->arrived_ns) / 1000 : 0;
+  fifo_remove(hints, fifo_of(hints, intent), index);
   intent->ended_us = (uint32_t)hints_min(us, PAX_READY_NEVER - 1);
   intent->state = state;
   intent->reason = reason;
   intent->generation++;
+  intent->is_kept = !is_vain;
   if (is_vain) leave_session(hints, index);
-  fifo_remove(hints, &tenant->pending, index);
-  fifo_append(hints, &tenant->ended, index);
+  fifo_append(hints, fifo_of(hints, intent), index);
   hints_share_add(&hints->ended_share, intent->tenant);
-  count_end(&tenant->intent_counts[intent->priority], intent);
+  count_end(&hints_tenant(hints, intent->tenant)->intent_counts[intent->priority], intent);
   hints_tell_end(hints, now_ns, intent);
 }
 
 /* One that has ended stays as it ended. */
-static void cancel(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
-  const struct intent *intent = hints_intent(hints, index);
+void hints_cancel_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+  struct intent *intent = hints_intent(hints, index);
   if (intent->state == PAX_STATE_PENDING) {
     hints_end_intent(hints, now_ns, index, PAX_STATE_CANCELLED, PAX_REASON_NONE);
-  } else if (has_come(intent)) {
+  } else if (intent->is_kept) {
     let_go(hints, now_ns, index);
     leave_session(hints, index);
+    fifo_remove(hints, fifo_of(hints, intent), index);
+    intent->is_kept = false;
+    fifo_append(hints, fifo_of(hints, intent), index);
   }
-}
-
-static void cancel_session(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
-                           uint64_t session) {
-  if (session == 0) return;
-  uint64_t hash = session_hash(hints, tenant, session);
-  uint32_t index = hints_table_first(&hints->intents_by_session, hash);
-  while (index != NONE) {
-    const struct intent *intent = hints_intent(hints, index);
-    uint32_t next = intent->session_links.next;
-    if (intent->session == session && intent->tenant == tenant) cancel(hints, now_ns, index);
-    index = next;
-  }
-}
-
-static void cancel_all(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant) {
-  const struct fifo *pending = &hints_tenant(hints, tenant)->pending;
-  while (pending->first != NONE) cancel(hints, now_ns, pending->first);
-  /* From the last that ended back to those that an earlier call has been through. */
-  uint32_t index = hints_tenant(hints, tenant)->ended.last;
-  while (index != NONE && !hints_intent(hints, index)->is_let_go) {
-    struct intent *intent = hints_intent(hints, index);
-    cancel(hints, now_ns, index);
-    intent->is_let_go = true;
-    index = intent->tenant_links.previous;
-  }
-}
-
-/* Sets and signatures are forgotten by the epoch, and freed by the sweep. */
-static void cancel_everything(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant) {
-  cancel_all(hints, now_ns, tenant);
-  hints_end_tenant_follows(hints, tenant);
-  struct tenant *who = hints_tenant(hints, tenant);
-  assert(who->intents == 0 && who->intent_ranges == 0);
-  who->epoch++;
-  who->sets = 0;
-  who->set_ranges = 0;
-  who->signatures = 0;
-  who->implicit_first = who->implicit_next;
-  hints_sweep_now(hints, now_ns);
-}
-
-uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *bytes) {
-  assert(hints != NULL && scope != NULL && bytes != NULL);
-  struct pax_cancel record;
-  memcpy(&record, bytes, sizeof record);
-  if (record.what == PAX_CANCEL_WHAT_INTENT) {
-    uint32_t index = hints_find_intent(hints, scope->tenant, record.id);
-    if (index != NONE) cancel(hints, now_ns, index);
-  } else if (record.what == PAX_CANCEL_WHAT_SESSION) {
-    cancel_session(hints, now_ns, scope->tenant, record.id);
-  } else if (record.what == PAX_CANCEL_WHAT_ALL) {
-    cancel_all(hints, now_ns, scope->tenant);
-  } else {
-    cancel_everything(hints, now_ns, scope->tenant);
-  }
-  struct ps_fact fact = {.time_ns = now_ns,
-                         .id = record.id,
-                         .aux = record.what,
-                         .tenant = scope->tenant,
-                         .kind = PS_FACT_CANCEL,
-                         .queue = scope->queue};
-  hints_fact(hints, &fact);
-  return PAX_REASON_NONE;
-}
-
-bool hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint32_t most) {
-  const struct hint_volume *where = &hints->volumes[volume];
-  for (uint32_t i = 0; i < most && where->intents != NONE; i++)
-    cancel(hints, now_ns, where->intents);
-  return where->intents == NONE;
 }

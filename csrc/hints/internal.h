@@ -73,8 +73,8 @@ const uint32_t *hints_region_bucket(const struct ps_hints *hints, uint16_t tenan
                                     uint32_t nlb);
 
 /* ---- prefetch.c ---- */
-void hints_prefetch(const struct ps_hints *hints, const struct ps_hints_scope *scope,
-                    const uint8_t *records, uint32_t count);
+void hints_prefetch(const struct ps_hints *hints, uint64_t now_ns,
+                    const struct ps_hints_scope *scope, const uint8_t *records, uint32_t count);
 
 /* ---- sets.c ---- */
 uint32_t hints_find_set(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant, uint64_t id);
@@ -125,6 +125,7 @@ void hints_sweep_signatures(struct ps_hints *hints, uint64_t now_ns, uint32_t it
 void hints_announce_volume(struct ps_hints *hints, uint32_t volume);
 
 /* ---- intents.c ---- */
+uint64_t hints_session_hash(const struct ps_hints *hints, uint16_t tenant, uint64_t session);
 uint32_t hints_find_intent(const struct ps_hints *hints, uint16_t tenant, uint64_t id);
 /* A new pending intent that is not in the scheduler; what had its id is cancelled or forgotten. */
 uint32_t hints_new_intent(struct ps_hints *hints, uint64_t now_ns, uint16_t tenant,
@@ -135,8 +136,14 @@ void hints_end_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index, u
                       uint8_t reason);
 /* The tenant's log and the ring hear of an end; not of a tenant that several hosts share. */
 void hints_tell_end(struct ps_hints *hints, uint64_t now_ns, const struct intent *intent);
+/* One that has ended stays as it ended, and the tier no longer keeps anything for it. */
+void hints_cancel_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
+
+/* ---- cancel.c ---- */
+/* A part of it. Of the intents that were there when the first part was. */
 uint8_t hints_apply_cancel(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *record);
+                           const struct ps_hints_scope *scope, const uint8_t *record,
+                           struct ps_hints_progress *progress);
 /* At most so many of the volume's; true when none is left. */
 bool hints_cancel_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint32_t most);
 static inline struct intent *hints_intent(const struct ps_hints *hints, uint32_t index) {
@@ -152,8 +159,12 @@ static inline struct set *hints_set(const struct ps_hints *hints, uint32_t index
 }
 
 /* ---- admit.c ---- */
+/* The whole of it, or a part: `progress` says whether it goes on. */
 uint8_t hints_apply_intent(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *record);
+                           const struct ps_hints_scope *scope, const uint8_t *record,
+                           struct ps_hints_progress *progress);
+/* Goes on with one that was not looked at whole yet; returns the reason to drop it. */
+uint8_t hints_look_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
 /* An INTENT that is not looked at because the tenant's records of this second are used up. */
 void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                         const uint8_t *record);
@@ -191,8 +202,10 @@ void hints_target_rewind(const struct ps_hints *hints, struct target *target);
 bool hints_target_next(const struct ps_hints *hints, struct target *target, uint64_t *offset,
                        uint64_t *bytes);
 
+/* A part of it: `progress` says whether it goes on. */
 uint8_t hints_apply_retain(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *record);
+                           const struct ps_hints_scope *scope, const uint8_t *record,
+                           struct ps_hints_progress *progress);
 
 /* ---- tenant.c ---- */
 struct tenant *hints_tenant(const struct ps_hints *hints, uint16_t tenant);

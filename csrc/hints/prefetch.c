@@ -6,6 +6,8 @@
 /* What is asked for in one pass over the batch; each needs what the one before has brought. */
 enum pass { PASS_BUCKETS, PASS_HEADS, PASS_CHUNKS, PASS_NODES, PASSES };
 
+enum { CACHE_LINE = 64 };
+
 struct reader {
   const struct ps_hints *hints;
   const struct ps_hints_scope *scope;
@@ -13,13 +15,18 @@ struct reader {
   uint32_t nsid;
   bool has_space;
   enum pass pass;
+  /* Jobs that come and go: of what, and by when. */
+  const struct ps_sched *sched;
+  uint64_t now_ns;
+  uint64_t deadlines_ns[PS_SCHED_PREFETCHED];
+  uint32_t deadlines;
 };
 
-/* An item with all of its cache lines, of which there are two at most. */
+/* An item with all of its cache lines. */
 static void ask_item(const struct pool *pool, uint32_t index) {
   if (index == NONE) return;
   const uint8_t *item = pool->items + pool->stride * index;
-  __builtin_prefetch(item);
+  for (size_t at = 0; at < pool->stride; at += CACHE_LINE) __builtin_prefetch(item + at);
   __builtin_prefetch(item + pool->stride - 1);
 }
 
@@ -56,7 +63,8 @@ static bool find_space(struct reader *reader, uint32_t nsid) {
   if (nsid != reader->nsid || !reader->has_space) {
     reader->nsid = nsid;
     reader->has_space =
-        hints->resolve(hints->context, reader->scope->subsystem, nsid, &reader->space);
+        hints->resolve(hints->context, reader->scope->subsystem, nsid, &reader->space) &&
+        reader->space.volume < hints->config.volume_count;
   }
   return reader->has_space;
 }
@@ -79,6 +87,58 @@ static void ask_regions(struct reader *reader, const struct pax_set *record,
   }
 }
 
+/* Where they stand, or would, among the jobs of their volume. */
+static void ask_jobs(struct reader *reader) {
+  if (reader->deadlines == 0) return;
+  ps_sched_prefetch(reader->sched, reader->deadlines_ns, reader->deadlines);
+  reader->deadlines = 0;
+}
+
+static void note_job(struct reader *reader, uint32_t volume, uint64_t deadline_ns) {
+  const struct ps_sched *sched = reader->hints->volumes[volume].sched;
+  if (sched == NULL) return;
+  if (sched != reader->sched || reader->deadlines == PS_SCHED_PREFETCHED) ask_jobs(reader);
+  reader->sched = sched;
+  reader->deadlines_ns[reader->deadlines++] = deadline_ns;
+}
+
+static void ask_links(const struct pool *pool, struct links links) {
+  ask_item(pool, links.previous);
+  ask_item(pool, links.next);
+}
+
+/* The pending intent with the id that another takes will have to go. */
+static void ask_old_intent(struct reader *reader, uint64_t id) {
+  const struct ps_hints *hints = reader->hints;
+  uint32_t index = hints_find_intent(hints, reader->scope->tenant, id);
+  if (index == NONE) return;
+  const struct intent *intent = hints_intent(hints, index);
+  if (intent->set == NONE) return;
+  if (reader->pass == PASS_NODES) {
+    ask_item(&hints->chunks, hints_set(hints, intent->set)->first);
+    return;
+  }
+  if (intent->has_job) note_job(reader, intent->volume, intent->job.deadline_ns);
+  ask_item(&hints->sets, intent->set);
+  ask_links(&hints->intents, intent->session_links);
+  ask_links(&hints->intents, intent->tenant_links);
+  ask_links(&hints->intents, intent->volume_links);
+}
+
+static void ask_intent(struct reader *reader, const struct pax_intent *record) {
+  const struct ps_hints *hints = reader->hints;
+  uint16_t tenant = reader->scope->tenant;
+  ask_table(reader, &hints->intents_by_id, hints_hash(hints, tenant, record->intent_id));
+  ask_table(reader, &hints->intents_by_session, hints_session_hash(hints, tenant, record->session));
+  if (reader->pass >= PASS_CHUNKS) ask_old_intent(reader, record->intent_id);
+  if (record->set_id != 0) {
+    ask_set(reader, record->set_id);
+  } else if (reader->pass == PASS_BUCKETS && find_space(reader, record->nsid)) {
+    note_job(reader, reader->space.volume,
+             hints_add(reader->now_ns, record->deadline_us * UINT64_C(1000)));
+  }
+}
+
 static void ask_record(struct reader *reader, uint32_t type, const uint8_t *bytes) {
   const struct ps_hints *hints = reader->hints;
   uint16_t tenant = reader->scope->tenant;
@@ -97,15 +157,14 @@ static void ask_record(struct reader *reader, uint32_t type, const uint8_t *byte
   } else if (type == PAX_TYPE_INTENT) {
     struct pax_intent record;
     memcpy(&record, bytes, sizeof record);
-    ask_table(reader, &hints->intents_by_id, hints_hash(hints, tenant, record.intent_id));
-    if (record.set_id != 0) ask_set(reader, record.set_id);
+    ask_intent(reader, &record);
   }
 }
 
-void hints_prefetch(const struct ps_hints *hints, const struct ps_hints_scope *scope,
-                    const uint8_t *records, uint32_t count) {
+void hints_prefetch(const struct ps_hints *hints, uint64_t now_ns,
+                    const struct ps_hints_scope *scope, const uint8_t *records, uint32_t count) {
   assert(hints != NULL && scope != NULL && records != NULL);
-  struct reader reader = {.hints = hints, .scope = scope};
+  struct reader reader = {.hints = hints, .scope = scope, .now_ns = now_ns};
   for (reader.pass = PASS_BUCKETS; reader.pass < PASSES; reader.pass++) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -115,4 +174,5 @@ void hints_prefetch(const struct ps_hints *hints, const struct ps_hints_scope *s
       at += record.size;
     }
   }
+  ask_jobs(&reader);
 }

@@ -4,31 +4,23 @@
 
 #define NONE_LIMITED UINT32_MAX
 
-typedef uint8_t (*apply)(struct ps_hints *hints, uint64_t now_ns,
-                         const struct ps_hints_scope *scope, const uint8_t *record);
-
-/* Queries are answered when the answer is read. */
-static uint8_t apply_query(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *record) {
-  assert(hints != NULL && scope != NULL && record != NULL);
-  return PAX_REASON_NONE;
-}
-
-static apply apply_of(uint32_t type) {
+/* A record, or a part of one that goes on. Queries are answered when the answer is read. */
+static uint8_t apply(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
+                     const uint8_t *bytes, uint32_t type, struct ps_hints_progress *progress) {
   switch (type) {
     case PAX_TYPE_SET:
-      return hints_apply_set;
+      return hints_apply_set(hints, now_ns, scope, bytes);
     case PAX_TYPE_SIGNATURE:
-      return hints_apply_signature;
+      return hints_apply_signature(hints, now_ns, scope, bytes);
     case PAX_TYPE_INTENT:
-      return hints_apply_intent;
+      return hints_apply_intent(hints, now_ns, scope, bytes, progress);
     case PAX_TYPE_RETAIN:
-      return hints_apply_retain;
+      return hints_apply_retain(hints, now_ns, scope, bytes, progress);
     case PAX_TYPE_CANCEL:
-      return hints_apply_cancel;
+      return hints_apply_cancel(hints, now_ns, scope, bytes, progress);
     default:
       assert(type == PAX_TYPE_RESIDENCY || type == PAX_TYPE_OUTCOME);
-      return apply_query;
+      return PAX_REASON_NONE;
   }
 }
 
@@ -46,8 +38,14 @@ static void note(struct ps_hints *hints, struct tenant *tenant, uint32_t tag, ui
   hints->stats.dropped++;
 }
 
-/* When one record comes too fast, so do all that follow it in its batch. */
-static void apply_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
+static bool is_in_budget(struct ps_hints *hints, uint64_t now_ns, struct tenant *tenant,
+                         uint32_t ranges, const struct ps_hints_progress *progress) {
+  if (progress->goes_on) return true;
+  return progress->limited_from == NONE_LIMITED && hints_take_record(hints, tenant, now_ns, ranges);
+}
+
+/* When one record comes too fast, so do all that follow it in its batch. False: it goes on. */
+static bool apply_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                       const uint8_t *bytes, struct ps_hints_progress *progress) {
   struct pax_record record;
   memcpy(&record, bytes, sizeof record);
@@ -55,17 +53,19 @@ static void apply_one(struct ps_hints *hints, uint64_t now_ns, const struct ps_h
   uint32_t head = hints_record_size(record.type);
   if (head == 0) {
     progress->result.unknown++;
-    return;
+    return true;
   }
   uint8_t reason = PAX_REASON_RATE;
   uint32_t ranges = (record.size - head) / sizeof(struct pax_range);
-  if (progress->limited_from == NONE_LIMITED && hints_take_record(hints, tenant, now_ns, ranges)) {
-    reason = apply_of(record.type)(hints, now_ns, scope, bytes);
-  } else {
+  if (!is_in_budget(hints, now_ns, tenant, ranges, progress)) {
     if (record.type == PAX_TYPE_INTENT) hints_limit_intent(hints, now_ns, scope, bytes);
     if (progress->limited_from == NONE_LIMITED) progress->limited_from = progress->number;
+  } else {
+    reason = apply(hints, now_ns, scope, bytes, record.type, progress);
+    if (progress->goes_on) return false;
   }
   note(hints, tenant, record.tag, reason, progress);
+  return true;
 }
 
 static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailbox,
@@ -88,6 +88,16 @@ static void refuse(struct ps_hints *hints, struct tenant *tenant, uint32_t mailb
   page->result = *result;
 }
 
+/* The memory for the next records, more of them than one part has: they wait for it together. */
+static void ask_ahead(const struct ps_hints *hints, uint64_t now_ns,
+                      const struct ps_hints_scope *scope, const uint8_t *bytes, uint32_t records,
+                      struct ps_hints_progress *progress) {
+  uint32_t left = records - progress->number;
+  uint32_t count = left < PREFETCH_RECORDS ? left : PREFETCH_RECORDS;
+  hints_prefetch(hints, now_ns, scope, bytes + progress->at, count);
+  progress->asked_until += count;
+}
+
 /* Some records more, fewer when they look at much; false when there are others left. */
 static bool take_some(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                       const uint8_t *bytes, uint32_t records, struct ps_hints_progress *progress) {
@@ -99,11 +109,15 @@ static bool take_some(struct ps_hints *hints, uint64_t now_ns, const struct ps_h
   uint32_t left = header.record_count - progress->number;
   uint32_t most = records < left ? records : left;
   uint32_t count = 0;
-  hints_prefetch(hints, scope, bytes + progress->at, most);
   while (count < most && (is_whole || tenant->extents_looked < enough)) {
     struct pax_record record;
     memcpy(&record, bytes + progress->at, sizeof record);
-    apply_one(hints, now_ns, scope, bytes + progress->at, progress);
+    if (progress->number == progress->asked_until)
+      ask_ahead(hints, now_ns, scope, bytes, header.record_count, progress);
+    if (!apply_one(hints, now_ns, scope, bytes + progress->at, progress)) {
+      if (is_whole) continue;
+      break;
+    }
     progress->at += record.size;
     progress->number++;
     count++;

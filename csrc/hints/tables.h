@@ -29,25 +29,26 @@ enum {
   LOOK_MOST = 64,         /* ranges looked at in one look-up of a region */
   INTENT_RANGES = 64,     /* that came with intents, for each intent that a tenant may have */
   WALK_EXTENTS = 64,      /* looked at in one start of a job */
-  SETTLE_EXTENTS = 256,   /* looked at in one look at whether an intent is ready */
-  ARRIVAL_EXTENTS = 4096, /* looked at to see whether an intent is warm already */
   LOOKS_MOST = 16384,     /* extents and ranges looked at for the records of one page */
   PASSES_MOST = 8,        /* how often what was evicted again is brought in again for an intent */
-  TICK_INTENTS = 64,      /* woken in one tick */
-  SWEEP_ITEMS = 1024,     /* looked at in one step of the sweep */
+  TICK_INTENTS = 16,      /* woken in one tick ... */
+  TICK_EXTENTS = 128,     /* ... and looked at for these, before no more are woken */
+  SWEEP_ITEMS = 128,      /* looked at in one step of the sweep */
   BURY_RANGES = 64,       /* freed at once of a set that goes; the rest follows in steps */
   OLDEST_MOST = 1024,     /* numbers looked at to find the oldest set of the target's own */
   FOLLOW_JOBS = 1024,     /* speculative jobs */
   FOLLOW_TENANT = 128,    /* of these, of one tenant */
   EVENTS = 127,           /* kept in a tenant's log: as many as its page shows */
   KEEP_EXTENTS = 64,      /* looked at together before each is kept, a power of two */
-  PART_EXTENTS = 256,     /* looked up in one part of a batch, and what its last record needs */
+  PREFETCH_RECORDS = 16,  /* whose memory is asked for together */
+  PART_EXTENTS = 32,      /* looked up in one part of a batch, and what its last record needs */
   EXTENTS_PER_TOKEN = 16, /* extents that may be looked up for the price of one record */
   RANGES_PER_TOKEN = 16,  /* ranges that a record brings for the price of one more */
   MAPS = 32
 };
 
-#define SWEEP_STEP_NS 4000000u
+#define SWEEP_STEP_NS 500000u
+#define ARRIVAL_NS 1000000u /* then it goes on without the batch that it came with */
 #define RETRY_FIRST_NS 1000000u
 #define RETRY_MOST_NS 16000000u
 #define SECOND_NS 1000000000u
@@ -146,14 +147,16 @@ struct links {
 };
 
 enum phase {
-  PHASE_QUEUED = 1,  /* its job is the scheduler's */
-  PHASE_WAITING = 2, /* no room, or not now: its job is added again at wake_ns */
-  PHASE_SETTLING = 3 /* all of it was started: looking whether it has become warm */
+  PHASE_ARRIVING = 0, /* looking whether it is warm already */
+  PHASE_QUEUED = 1,   /* its job is the scheduler's */
+  PHASE_WAITING = 2,  /* no room, or not now: its job is added again at wake_ns */
+  PHASE_SETTLING = 3  /* all of it was started: looking whether it has become warm */
 };
 
 struct intent {
   struct ps_sched_job job;
   uint64_t id, session;
+  uint64_t arrival; /* counts intents */
   uint64_t arrived_ns, deadline_ns, wake_ns;
   uint64_t total_bytes, admitted_bytes;
   uint64_t walked_bytes;   /* of the admitted, that are behind `walk` */
@@ -163,7 +166,7 @@ struct intent {
   uint32_t set; /* with a reference */
   uint32_t hash_next;
   struct links session_links;
-  struct links tenant_links; /* pending: of the tenant's pending; else: of its ended */
+  struct links tenant_links; /* of the tenant's pending, kept or ended */
   struct links volume_links;
   uint32_t heap_index;
   uint32_t generation; /* survives its end: stale cookies find another */
@@ -178,7 +181,7 @@ struct intent {
   bool has_job;    /* the scheduler holds it */
   bool lacks_room; /* why it is waiting */
   bool in_session; /* of its session's list: pending, or with something left in the tier */
-  bool is_let_go;  /* CANCEL of all came after its end, and after that of all before it */
+  bool is_kept;    /* something may be kept for it in the tier */
 };
 
 /* A speculative job: what follows in a set, or in a stream of reads. */
@@ -242,7 +245,8 @@ struct tenant {
   struct pax_counts intent_counts[PAX_PRIORITIES], read_counts[PAX_PRIORITIES];
   struct pax_refusal refusals[PAX_REFUSALS]; /* number n at n % PAX_REFUSALS */
   uint32_t mailboxes[PAX_MAILBOXES];         /* pages */
-  struct fifo pages, pending, ended;
+  struct fifo pages;
+  struct fifo pending, kept, ended; /* intents: see is_kept */
   uint32_t log_first, log_count, log_lost;
   bool is_told; /* ps_hints_next_event said so, or will */
   bool is_queued;
@@ -300,7 +304,9 @@ struct ps_hints {
   uint64_t bury_ns;    /* when a few of these are freed next; UINT64_MAX: there are none */
   uint32_t graves;     /* the first of them: sets that nobody wants any more */
   struct ps_hints_stats stats;
+  uint64_t arrivals;      /* of intents */
   uint64_t looks;         /* at extents and ranges, for this page so far */
+  uint64_t looked;        /* at extents of intents, ever */
   uint64_t mapped_tables; /* bytes of buckets and the like */
   struct {
     void *start;

@@ -1,4 +1,4 @@
-/* What a record is about: a set, or the ranges that trail it. And RETAIN, which keeps that. */
+/* What a record is about: a set, or the ranges that trail it. */
 #include "internal.h"
 
 void hints_target_rewind(const struct ps_hints *hints, struct target *target) {
@@ -70,64 +70,5 @@ uint8_t hints_target_open(struct ps_hints *hints, uint64_t now_ns,
     target->extents += last - (offset >> hints->slot_shift) + 1;
   }
   hints_target_rewind(hints, target);
-  return PAX_REASON_NONE;
-}
-
-/* Extent by extent, for each is kept or not. */
-static void keep_piece(struct ps_hints *hints, uint64_t now_ns, uint32_t volume, uint64_t offset,
-                       uint64_t end, uint16_t tenant, uint64_t until_ns) {
-  uint64_t slot = hints->config.slot_size;
-  while (offset < end) {
-    uint64_t next = hints_min(end, (offset & ~(slot - 1)) + slot);
-    ps_tier_keep(hints->tier, now_ns, volume, offset, (uint32_t)(next - offset), tenant, 0,
-                 until_ns);
-    offset = next;
-  }
-}
-
-/* Most of what is spoken of is not in the tier as a rule, which is seen for many extents at once.
- */
-static void keep(struct ps_hints *hints, uint64_t now_ns, struct target *target, uint16_t tenant,
-                 uint64_t until_ns) {
-  uint32_t volume = target->space.volume;
-  uint64_t piece = (uint64_t)hints->config.slot_size * KEEP_EXTENTS;
-  uint64_t offset;
-  uint64_t bytes;
-  while (hints_target_next(hints, target, &offset, &bytes)) {
-    uint64_t end = offset + bytes;
-    while (offset < end) {
-      uint64_t next = hints_min(end, (offset & ~(piece - 1)) + piece);
-      uint64_t warm = 0;
-      uint64_t coming = 0;
-      ps_tier_residency(hints->tier, volume, offset, next - offset, &warm, &coming);
-      if (warm > 0) keep_piece(hints, now_ns, volume, offset, next, tenant, until_ns);
-      offset = next;
-    }
-  }
-}
-
-uint8_t hints_apply_retain(struct ps_hints *hints, uint64_t now_ns,
-                           const struct ps_hints_scope *scope, const uint8_t *bytes) {
-  assert(hints != NULL && scope != NULL && bytes != NULL);
-  struct pax_retain record;
-  struct target target;
-  memcpy(&record, bytes, sizeof record);
-  const uint8_t *ranges = bytes + sizeof record;
-  uint8_t reason = hints_target_open(hints, now_ns, scope, record.set_id, record.nsid, ranges,
-                                     record.range_count, &target);
-  if (reason != PAX_REASON_NONE) return reason;
-  if (target.bytes > PS_HINTS_QUERY_BYTES) return PAX_REASON_BUDGET;
-  struct tenant *tenant = hints_tenant(hints, scope->tenant);
-  if (!hints_take_extents(hints, tenant, now_ns, target.extents)) return PAX_REASON_RATE;
-  keep(hints, now_ns, &target, scope->tenant, hints_expiry(hints, now_ns, record.duration_ms));
-  struct ps_fact fact = {.time_ns = now_ns,
-                         .offset = record.set_id,
-                         .value = record.duration_ms,
-                         .aux = record.range_count,
-                         .volume = (uint16_t)target.space.volume,
-                         .tenant = scope->tenant,
-                         .kind = PS_FACT_RETAIN,
-                         .queue = scope->queue};
-  hints_facts(hints, &fact, ranges, record.range_count, target.space.block_shift);
   return PAX_REASON_NONE;
 }

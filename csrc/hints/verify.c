@@ -104,6 +104,19 @@ static int check_heap(const struct ps_hints *hints) {
   return hints->heap_size == hints->pending ? GOOD : BAD_HEAP;
 }
 
+static bool check_ended(const struct ps_hints *hints, uint32_t first, bool is_kept,
+                        uint32_t *count) {
+  for (uint32_t i = first; i != NONE; (*count)++) {
+    const struct intent *intent = hints_intent(hints, i);
+    bool has_come = intent->state == PAX_STATE_MET || intent->state == PAX_STATE_LATE;
+    if (intent->state <= PAX_STATE_PENDING || intent->set != NONE) return false;
+    if (intent->heap_index != 0 || intent->has_job) return false;
+    if (intent->is_kept != is_kept || (is_kept && !has_come)) return false;
+    i = intent->tenant_links.next;
+  }
+  return true;
+}
+
 static int check_tenant_intents(const struct ps_hints *hints, uint16_t number, struct sums *sums) {
   const struct tenant *tenant = hints_tenant(hints, number);
   uint64_t pending = 0;
@@ -118,12 +131,8 @@ static int check_tenant_intents(const struct ps_hints *hints, uint16_t number, s
     i = intent->tenant_links.next;
   }
   uint32_t ended = 0;
-  for (uint32_t i = tenant->ended.first; i != NONE; ended++) {
-    const struct intent *intent = hints_intent(hints, i);
-    if (intent->state <= PAX_STATE_PENDING || intent->set != NONE) return BAD_INTENT_COUNT;
-    if (intent->heap_index != 0 || intent->has_job) return BAD_INTENT_COUNT;
-    i = intent->tenant_links.next;
-  }
+  if (!check_ended(hints, tenant->kept.first, true, &ended)) return BAD_INTENT_COUNT;
+  if (!check_ended(hints, tenant->ended.first, false, &ended)) return BAD_INTENT_COUNT;
   if (ended != hints->ended_share.counts[number]) return BAD_SHARE;
   if (pending != tenant->intents) return BAD_PENDING_COUNT;
   if (bytes != tenant->intent_bytes) return BAD_INTENT_BYTES;

@@ -98,13 +98,14 @@ static enum found verify(struct ps_hints *hints, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
   uint32_t shift = hints_set(hints, intent->set)->block_shift;
   struct span span;
-  for (uint32_t i = 0; i < SETTLE_EXTENTS; i++) {
+  for (uint32_t i = 0; i < hints->config.part_items; i++) {
     if (intent->verified_bytes >= intent->walked_bytes) return FOUND_ALL;
     bool is_there = hints_cursor_span(hints, &intent->check, shift, &span);
     assert(is_there);
     uint64_t warm = 0;
     uint64_t coming = 0;
     ps_tier_residency(hints->tier, intent->volume, span.offset, span.length, &warm, &coming);
+    hints->looked++;
     if (warm < span.length) return coming == 0 ? FOUND_COLD : FOUND_COMING;
     intent->verified_bytes += span.length;
     hints_cursor_advance(hints, &intent->check, shift, span.length);
@@ -112,8 +113,9 @@ static enum found verify(struct ps_hints *hints, uint32_t index) {
   return FOUND_MORE;
 }
 
-/* Whether all that was started has become warm; if not, when to look again. */
-static void settle(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
+/* Whether all that was started has become warm; if not, when to look again. True: at once, for it
+ * has not looked at all of it. */
+static bool settle(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
   assert(intent->phase == PHASE_SETTLING && !intent->has_job);
   uint64_t before = intent->verified_bytes;
@@ -127,8 +129,9 @@ static void settle(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
     uint64_t look_ns = next_retry_ns(intent, now_ns);
     hints_wake_at(hints, index, hints_min(look_ns, deadline_wake(intent)));
   } else {
-    hints_wake_at(hints, index, now_ns + 1);
+    hints_wake_at(hints, index, now_ns);
   }
+  return found == FOUND_MORE;
 }
 
 static void begin_settling(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
@@ -136,7 +139,7 @@ static void begin_settling(struct ps_hints *hints, uint64_t now_ns, uint32_t ind
   remove_job(hints, intent);
   intent->phase = PHASE_SETTLING;
   intent->retry_ns = 0;
-  settle(hints, now_ns, index);
+  (void)settle(hints, now_ns, index);
 }
 
 void hints_round(const struct ps_hints *hints, uint64_t volume_bytes, struct span *span) {
@@ -164,6 +167,7 @@ static int hydrate(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint
   /* What a smaller size cuts through never becomes warm as a whole. */
   if (span.offset + span.length > volume_bytes) return PS_TIER_INVALID;
   hints_round(hints, volume_bytes, &span);
+  intent->is_kept = true;
   return ps_tier_hydrate(hints->tier, now_ns, intent->volume, span.offset, span.length, &access);
 }
 
@@ -234,10 +238,14 @@ void hints_walk_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index) 
 void hints_wake_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state == PAX_STATE_PENDING);
+  if (intent->phase == PHASE_ARRIVING) {
+    uint8_t reason = hints_look_on(hints, now_ns, index);
+    if (reason != PAX_REASON_NONE) drop(hints, now_ns, index, reason);
+    return;
+  }
   if (intent->phase == PHASE_SETTLING) {
-    settle(hints, now_ns, index);
-    bool is_looking = intent->phase == PHASE_SETTLING && intent->wake_ns == now_ns + 1;
-    if (intent->state != PAX_STATE_PENDING || is_looking) return;
+    bool goes_on = settle(hints, now_ns, index);
+    if (intent->state != PAX_STATE_PENDING || goes_on) return;
   }
   bool is_over = now_ns >= intent->deadline_ns;
   bool is_late_ok = (intent->wanted & PAX_INTENT_FLAG_LATE_OK) != 0;
@@ -263,7 +271,7 @@ void ps_hints_fill_ended(struct ps_hints *hints, uint64_t now_ns, uint64_t cooki
   }
   intent->warm_bytes = hints_min(intent->warm_bytes + bytes, intent->admitted_bytes);
   if (intent->phase == PHASE_SETTLING) {
-    settle(hints, now_ns, index);
+    (void)settle(hints, now_ns, index);
   } else {
     verify(hints, index);
   }

@@ -114,9 +114,13 @@ void share_leave(struct command *command);
 bool share_is_short(struct ps_core *core);
 void share_check(struct connection *connection, bool is_short);
 
-/* What must not go on for long is done in turns: run again in the next pass. */
+/* What others should not wait for is done in turns: is it one? If not, `step_later` asks for it. */
+static inline bool has_turn(const struct command *command) {
+  return command->connection->reactor->has_turn;
+}
+
 static inline enum step step_later(struct command *command) {
-  task_ready(command->connection->reactor, &command->task);
+  task_later(command->connection->reactor, &command->task);
   return STEP_WAIT;
 }
 

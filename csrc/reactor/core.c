@@ -187,6 +187,7 @@ static int make_reactor(struct ps_core *core, uint32_t number) {
   list_init(&reactor->output);
   list_init(&reactor->starved);
   list_init(&reactor->tasks);
+  list_init(&reactor->patient);
   list_init(&reactor->finished);
   list_init(&reactor->serving);
   reactor->by_index = calloc(core->config.max_connections, sizeof(struct connection *));

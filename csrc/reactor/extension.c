@@ -63,7 +63,8 @@ static bool take_page(struct command *command, uint32_t index) {
 static enum step for_pages(struct command *command,
                            bool (*handle)(struct command *command, uint32_t index)) {
   uint32_t count = page_count(command);
-  if (command->index < count && handle(command, command->index)) command->index++;
+  if (!has_turn(command)) return step_later(command);
+  if (handle(command, command->index)) command->index++;
   return command->index == count ? STEP_DONE : step_later(command);
 }
 

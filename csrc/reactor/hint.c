@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES, RECORDS_PER_TURN = 16 };
+enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES, RECORDS_PER_TURN = 4 };
 
 struct ps_hints_scope hint_scope(const struct connection *connection) {
   assert(connection != NULL);
@@ -61,14 +61,13 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
 
 /* ---- batches and queries ---- */
 
-/* Take a batch, some records in each turn, and one turn in each pass for all batches together, so
- * that however many hints come, reads between them wait for few: false when it goes on. */
+/* Take a batch, some records in each turn, and few turns in a pass for all batches together, so
+ * that however many hints come, reads between them wait for few: false when it goes on later. */
 bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *bytes,
                      uint32_t size) {
   struct reactor *reactor = command->connection->reactor;
   const struct ps_hints_scope scope = hint_scope(command->connection);
-  if (reactor->took_hints) return false;
-  reactor->took_hints = true;
+  if (!has_turn(command)) return false;
   return ps_hints_submit_some(reactor->core->hints, reactor->now_ns, &scope, mailbox, bytes, size,
                               RECORDS_PER_TURN, &command->progress);
 }
@@ -110,6 +109,7 @@ enum step query_step(struct command *command) {
   uint32_t question[6];
   for (uint32_t i = 0; i < 6; i++) question[i] = le32(command->sqe + SQE_CDW10 + (size_t)i * 4);
   command->committed = true;
+  if (!has_turn(command)) return step_later(command);
   command->status = ps_hints_query(reactor->core->hints, reactor->now_ns, &scope, command->nsid,
                                    question, frame_bytes(reactor->core, command->fresh[0]));
   return STEP_DONE;

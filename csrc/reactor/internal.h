@@ -238,6 +238,7 @@ struct reactor {
   struct link connections, finished, ready, output, starved;
   struct link serving;                    /* what a pass found of ready, tasks or output */
   struct link tasks;                      /* woken, of this reactor */
+  struct link patient;                    /* tasks that have a turn when all else was done */
   struct connection **by_index;           /* max_connections */
   struct volume *volumes[PS_MAX_VOLUMES]; /* that it owns */
   uint32_t volume_count;
@@ -250,7 +251,7 @@ struct reactor {
   uint64_t must_signal;           /* reactors whose mailbox got something under the lock */
   bool must_wake_control;         /* a notice was posted */
   bool must_wake_model;           /* it waits for facts that are there */
-  bool took_hints;                /* in this pass, some records of a batch */
+  bool has_turn;                  /* the turn of a pass for what is patient is now */
   struct ps_core_stats stats;
   struct iovec iov[SEND_IOVECS];
 };
@@ -356,6 +357,8 @@ void message_handle(struct reactor *reactor, struct message *message);
 /* reactor.c */
 void *reactor_main(void *argument);
 void task_ready(struct reactor *reactor, struct task *task);
+/* To be run again when everything else has been: one such task in each pass. */
+void task_later(struct reactor *reactor, struct task *task);
 void reactor_tell_time(struct reactor *reactor);
 int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events);
 

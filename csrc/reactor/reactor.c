@@ -11,6 +11,7 @@
 #include "internal.h"
 
 enum { EVENTS = 128, SECOND_NS = 1000000000, MOMENT_NS = 1000000 };
+enum { TURNS_SHARE = 8 }; /* of the time of a pass, one part for what is patient */
 
 /* What an epoll tag points at, in its low bits (all are at least 8-aligned). */
 enum { TAG_CONNECTION = 0, TAG_MAILBOX = 1, TAG_VOLUME = 2, TAG_ORDERS = 3, TAG_MASK = 7 };
@@ -46,8 +47,15 @@ void task_ready(struct reactor *reactor, struct task *task) {
   if (!link_is_in(&task->ready)) list_append(&reactor->tasks, &task->ready);
 }
 
+void task_later(struct reactor *reactor, struct task *task) {
+  assert(reactor != NULL && task != NULL);
+  assert(task->waiter.owner == reactor->number);
+  if (!link_is_in(&task->ready)) list_append(&reactor->patient, &task->ready);
+}
+
 static bool has_work(const struct reactor *reactor) {
   return !list_is_empty(&reactor->ready) || !list_is_empty(&reactor->tasks) ||
+         !list_is_empty(&reactor->patient) || !list_is_empty(&reactor->output) ||
          reactor->tier_changed || reactor->ended != NULL || reactor->must_signal != 0 ||
          pump_is_wanted(reactor) || pump_has_orders(reactor);
 }
@@ -131,6 +139,21 @@ static void run_tasks(struct reactor *reactor) {
   }
 }
 
+/* Those that wait for others have a turn when these have their answers, one of them; more when the
+ * pass took long, so that they get some share of it. What comes of it goes out with the next pass,
+ * which is at once. */
+static void give_turns(struct reactor *reactor, uint64_t pass_ns) {
+  if (list_is_empty(&reactor->patient)) return;
+  uint64_t now_ns = monotonic_ns();
+  uint64_t until_ns = now_ns + (now_ns - pass_ns) / TURNS_SHARE;
+  reactor->has_turn = true;
+  do {
+    struct task *task = CONTAINER(list_pop(&reactor->patient), struct task, ready);
+    task->run(reactor, task);
+  } while (!list_is_empty(&reactor->patient) && monotonic_ns() < until_ns);
+  reactor->has_turn = false;
+}
+
 static void send_outputs(struct reactor *reactor) {
   list_move(&reactor->serving, &reactor->output);
   for (struct link *link; (link = list_pop(&reactor->serving)) != NULL;) {
@@ -159,7 +182,7 @@ static void retry_starved(struct reactor *reactor) {
 }
 
 static void pass(struct reactor *reactor) {
-  reactor->took_hints = false;
+  uint64_t pass_ns = reactor->now_ns;
   mailbox_drain(reactor);
   retry_starved(reactor);
   serve_connections(reactor);
@@ -169,6 +192,7 @@ static void pass(struct reactor *reactor) {
   run_tasks(reactor);
   pump(reactor);
   send_outputs(reactor);
+  give_turns(reactor, pass_ns);
   if (reactor->now_ns >= reactor->next_second_ns) look_after(reactor);
   connections_tell_finished(reactor);
   signal_others(reactor);

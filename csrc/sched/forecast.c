@@ -92,3 +92,8 @@ void ps_sched_forecast(const struct ps_sched *sched, uint64_t now_ns, uint64_t s
   double fit = fmax(fmin(left_ns, others_ns), 0) / time_for(sched, 1);
   forecast->bytes_in_time = fit < (double)size_bytes ? (uint64_t)fit : size_bytes;
 }
+
+void ps_sched_prefetch(const struct ps_sched *sched, const uint64_t *deadlines_ns, uint32_t count) {
+  assert(sched != NULL && deadlines_ns != NULL && count <= PS_SCHED_PREFETCHED);
+  tree_prefetch(&sched->jobs, deadlines_ns, count);
+}

@@ -42,6 +42,8 @@ int64_t tree_slack(const struct tree *tree);
 /* The same, of those with a larger key than `key`, with all others served before them. */
 int64_t tree_slack_after(const struct tree *tree, uint64_t key);
 void tree_set_cost(struct tree *tree, double ns_per_byte);
+/* Asks the memory for the ways to so many keys, PS_SCHED_PREFETCHED at most, level by level. */
+void tree_prefetch(const struct tree *tree, const uint64_t *keys, uint32_t count);
 
 /* ---- what the medium is found to do (meter.c) ---- */
 

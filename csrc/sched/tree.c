@@ -165,3 +165,27 @@ void tree_set_cost(struct tree *tree, double ns_per_byte) {
     node = was_left && up->right != NULL ? deepest(up->right) : up;
   }
 }
+
+/* A node and its sums, which may be in two cache lines. */
+static const struct ps_sched_node *ask(const struct ps_sched_node *node) {
+  if (node == NULL) return NULL;
+  __builtin_prefetch(node);
+  __builtin_prefetch(&node->rank);
+  return node;
+}
+
+void tree_prefetch(const struct tree *tree, const uint64_t *keys, uint32_t count) {
+  assert(tree != NULL && keys != NULL && count <= PS_SCHED_PREFETCHED);
+  const struct ps_sched_node *nodes[PS_SCHED_PREFETCHED];
+  for (uint32_t i = 0; i < count; i++) nodes[i] = tree->root;
+  for (uint32_t under_way = count; under_way > 0;) {
+    under_way = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      if (nodes[i] == NULL) continue;
+      const struct ps_sched_node *left = ask(nodes[i]->left);
+      const struct ps_sched_node *right = ask(nodes[i]->right);
+      nodes[i] = nodes[i]->key > keys[i] ? left : right;
+      under_way++;
+    }
+  }
+}

@@ -14,6 +14,7 @@ static struct rig rig;
 static void submit_in_parts(const struct ps_hints_scope *scope, uint32_t mailbox,
                             const uint8_t *bytes, uint32_t size, struct ps_hints_result *result) {
   struct ps_hints_progress progress = {.at = 0};
+  uint64_t mark = 0;
   for (;;) {
     uint32_t before = progress.number;
     uint32_t records = 1 + rig.below(&rig, 4);
@@ -21,7 +22,10 @@ static void submit_in_parts(const struct ps_hints_scope *scope, uint32_t mailbox
                              &progress)) {
       break;
     }
-    RIG_CHECK(progress.number > before && progress.number <= before + records);
+    bool went_on = progress.number > before || progress.mark != mark || progress.goes_on;
+    RIG_CHECK(went_on && progress.number <= before + records);
+    mark = progress.mark;
+    if (progress.goes_on) rig.parts++;
     RIG_CHECK(ps_hints_check_all(rig.hints) == 0);
     if (rig_chance(&rig, 30)) rig_advance(&rig, 100000);
   }
@@ -237,9 +241,10 @@ int main(int count, char **arguments) {
     run(seed + i);
   }
   printf(
-      "%lu runs from seed %lu: %llu met, %llu late, %llu dropped, %llu cancelled, %llu follows\n",
+      "%lu runs from seed %lu: %llu met, %llu late, %llu dropped, %llu cancelled, %llu follows, "
+      "%llu parts\n",
       runs, seed, (unsigned long long)rig.met, (unsigned long long)rig.late,
       (unsigned long long)rig.dropped, (unsigned long long)rig.cancelled,
-      (unsigned long long)rig.follows);
+      (unsigned long long)rig.follows, (unsigned long long)rig.parts);
   return 0;
 }

@@ -91,6 +91,7 @@ void rig_open(struct rig *rig) {
                                    .max_ttl_ms = 2000,
                                    .slot_size = RIG_SLOT,
                                    .piece_bytes = 4 * RIG_SLOT,
+                                   .part_items = 2,
                                    .follow_bytes = 4 * RIG_SLOT,
                                    .grace_ns = 10000000,
                                    .budget = budget};

@@ -63,7 +63,7 @@ struct rig {
   uint64_t outcome_facts[RIG_TENANTS];
   uint64_t lost_facts;
   uint32_t error_percent;
-  uint64_t met, late, dropped, cancelled, follows; /* of rigs that were freed */
+  uint64_t met, late, dropped, cancelled, follows, parts; /* of rigs that were freed */
 };
 
 /* splitmix64 */

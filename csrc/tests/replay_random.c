@@ -69,6 +69,7 @@ static void make_config(struct rig *rig, struct ps_replay_config *config) {
                                                 .max_set_ranges = 64,
                                                 .max_ttl_ms = 100000,
                                                 .piece_bytes = 65536,
+                                                .part_items = 3,
                                                 .follow_bytes = 65536,
                                                 .grace_ns = 1000000,
                                                 .budget = {.sets = 64,

@@ -23,6 +23,7 @@ void control_configure_hints(struct ps_hints_config *config) {
                                      .max_set_ranges = 64,
                                      .max_ttl_ms = 100,
                                      .piece_bytes = 262144,
+                                     .part_items = 3,
                                      .follow_bytes = 1 << 20,
                                      .grace_ns = 10000000,
                                      .budget = {.sets = 20,

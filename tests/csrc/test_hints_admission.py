@@ -7,7 +7,7 @@ from hints_media import PER_SLOT, SECOND, SLOT
 from hints_support import CONFIG, Rig
 from hints_words import SOON_US, counts, end_of, forecast, intent
 
-from prestage.ext.names import IntentFlag, Reason, State, Verdict
+from prestage.ext.names import IntentFlag, OutcomeFlag, Reason, State, Verdict
 from prestage.ext.records import Intent, Range
 
 LATE_OK, PREFIX = IntentFlag.LATE_OK, IntentFlag.PREFIX
@@ -84,8 +84,12 @@ def test_a_prefix_of_nothing_is_dropped() -> None:
     assert end_of(rig, 1) == (State.DROPPED, Reason.DEADLINE)
 
 
-def test_only_what_is_cold_has_to_be_ready_in_time() -> None:
-    rig = Rig()
+PARTS = [1, 7, 59, 60, 61]
+
+
+@pytest.mark.parametrize("part_items", PARTS)
+def test_only_what_is_cold_has_to_be_ready_in_time(part_items: int) -> None:
+    rig = Rig(config={"part_items": part_items})
     rig.warm(*range(59))
     deadline_us = partial_deadline(rig, 60 * SLOT)
     assert forecast(rig, SLOT, deadline_us).bytes_in_time >= SLOT
@@ -93,6 +97,17 @@ def test_only_what_is_cold_has_to_be_ready_in_time() -> None:
     assert rig.outcome(1).verdict == Verdict.ACCEPTED
     rig.run(step_ns=1000)
     assert end_of(rig, 1) == (State.MET, Reason.NONE)
+
+
+@pytest.mark.parametrize("part_items", PARTS)
+def test_what_is_warm_is_met_at_once_and_kept_however_much_it_is(part_items: int) -> None:
+    rig = Rig(config={"part_items": part_items})
+    rig.warm(*range(60))
+    before = rig.hint_frames()
+    rig.submit(intent(1, *range(60)))
+    assert end_of(rig, 1) == (State.MET, Reason.NONE)
+    assert rig.outcome(1).flags == OutcomeFlag.WAS_WARM
+    assert rig.hint_frames() == before + 60
 
 
 def test_the_prediction_is_the_schedulers() -> None:
