@@ -207,6 +207,8 @@ int ps_core_map_extension(struct ps_core *core, uint32_t subsystem, uint32_t nsi
 /* What hosts are told, and what is taken: a carrier that is not in it is not there (its opcodes are
  * invalid, its attributes mean nothing). Before the first call there is none. */
 void ps_core_set_capability(struct ps_core *core, const struct pax_capability *capability);
+/* What the prestager has measured of itself: hosts read it in their status pages. */
+void ps_core_set_benefit(struct ps_core *core, const struct pax_benefit *benefit);
 /* NULL: the default budget again. */
 void ps_core_set_budget(struct ps_core *core, uint16_t tenant,
                         const struct ps_hints_budget *budget);

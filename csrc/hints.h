@@ -126,6 +126,9 @@ void ps_hints_set_budget(struct ps_hints *hints, uint16_t tenant,
 /* What the controllers of this target offer (advertised numbers, carriers). Copied. */
 void ps_hints_set_capability(struct ps_hints *hints, const struct pax_capability *capability);
 
+/* What status pages say of the target's own predictions. Copied; zeros before the first call. */
+void ps_hints_set_benefit(struct ps_hints *hints, const struct pax_benefit *benefit);
+
 /* ---- carriers ---- */
 
 /* Looks at a whole batch without changing anything: 0, or the fault and where it is. Any thread,

@@ -380,6 +380,15 @@ struct pax_refusal {
   uint8_t reserved[4];
 };
 
+/* What acting on the target's own predictions gained, measured by those it did not act on. */
+struct pax_benefit {
+  uint64_t acted; /* 0: predictions acted on */
+  uint64_t held; /* 8: predictions drawn by lot and not acted on */
+  int64_t hits; /* 16: more reads found their data warm than if none were acted on */
+  int64_t low; /* 24: of its 95 % confidence interval: the least */
+  int64_t high; /* 32: the most; the least and most of all numbers: not known yet */
+};
+
 /* Status page and status log: the tenant's own; zeros to 4096 bytes follow. */
 struct pax_status {
   struct pax_capability capability; /* 0: as in Identify Controller */
@@ -406,7 +415,8 @@ struct pax_status {
   struct pax_counts intent_counts[4]; /* 400: by priority */
   struct pax_counts read_counts[4]; /* 624: dated reads, by priority */
   struct pax_refusal refusals[16]; /* 848: the latest, newest first */
-  uint8_t reserved[368];
+  struct pax_benefit benefit; /* 1232: of the target, for all its hosts; zeros: not measured */
+  uint8_t reserved[328];
 };
 
 /* Header of the warm-event log; events follow, oldest first. */
@@ -450,6 +460,7 @@ _Static_assert(sizeof(struct pax_capability) == 128, "capability");
 _Static_assert(sizeof(struct pax_budget) == 16, "budget");
 _Static_assert(sizeof(struct pax_counts) == 56, "counts");
 _Static_assert(sizeof(struct pax_refusal) == 24, "refusal");
+_Static_assert(sizeof(struct pax_benefit) == 40, "benefit");
 _Static_assert(sizeof(struct pax_status) == 1600, "status");
 _Static_assert(sizeof(struct pax_events) == 32, "events");
 _Static_assert(sizeof(struct pax_event) == 32, "event");

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import layout
 
-_SCALARS: Final = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8"}
+_SCALARS: Final = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i64": "<i8"}
 
 
 def _dtype(struct: layout.Struct, known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:

@@ -26,7 +26,7 @@ EXTENSION_UUID_PREFIX: Final = "50415831"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: C and numpy type (`u8` to `u64`, `i32`), offset in bytes, and how many of them."""
+    """A field: C and numpy type (`u8` to `u64`, `i64`), offset in bytes, and how many of them."""
 
     name: str
     kind: str
@@ -332,6 +332,19 @@ REFUSAL = Struct(
     ),
 )
 
+BENEFIT = Struct(
+    "benefit",
+    40,
+    "What acting on the target's own predictions gained, measured by those it did not act on",
+    (
+        Field("acted", "u64", 0, "predictions acted on"),
+        Field("held", "u64", 8, "predictions drawn by lot and not acted on"),
+        Field("hits", "i64", 16, "more reads found their data warm than if none were acted on"),
+        Field("low", "i64", 24, "of its 95 % confidence interval: the least"),
+        Field("high", "i64", 32, "the most; the least and most of all numbers: not known yet"),
+    ),
+)
+
 REFUSALS: Final = 16
 
 STATUS = Struct(
@@ -363,6 +376,7 @@ STATUS = Struct(
         Field("intent_counts", "counts", 400, "by priority", 4),
         Field("read_counts", "counts", 624, "dated reads, by priority", 4),
         Field("refusals", "refusal", 848, "the latest, newest first", 16),
+        Field("benefit", "benefit", 1232, "of the target, for all its hosts; zeros: not measured"),
     ),
 )
 
@@ -398,8 +412,8 @@ EVENT = Struct(
 
 STRUCTS = (
     BATCH, RECORD, RANGE, SET, SIGNATURE, INTENT, RETAIN, CANCEL, RESIDENCY, OUTCOME,
-    ANSWER, RESIDENCY_ANSWER, OUTCOME_ANSWER, CAPABILITY, BUDGET, COUNTS, REFUSAL, STATUS,
-    EVENTS, EVENT,
+    ANSWER, RESIDENCY_ANSWER, OUTCOME_ANSWER, CAPABILITY, BUDGET, COUNTS, REFUSAL, BENEFIT,
+    STATUS, EVENTS, EVENT,
 )  # fmt: skip
 NAMES: Final[dict[str, type[names.OpenEnum | names.OpenFlag]]] = {
     "magic": names.Magic,

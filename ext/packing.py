@@ -10,7 +10,7 @@ from typing import Any, Final
 from . import layout
 from .errors import BadRecord
 
-_CODES: Final = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
+_CODES: Final = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
 _STRUCTS: Final = {each.name: each for each in layout.STRUCTS}
 
 
@@ -40,9 +40,9 @@ class Packer:
         for field in self._fields:
             if field.kind not in _CODES or field.count != 1:
                 continue
-            value, most = values.get(field.name, 0), (1 << 8 * struct.calcsize(_code(field))) - 1
-            if not isinstance(value, int) or not 0 <= value <= most:
-                return f"{field.name}: found {value!r} (expected a number from 0 to {most})"
+            value, (least, most) = values.get(field.name, 0), _limits(field)
+            if not isinstance(value, int) or not least <= value <= most:
+                return f"{field.name}: found {value!r} (expected a number from {least} to {most})"
         return "a field has a value that does not fit it"
 
     def unpack(self, data: bytes | bytearray | memoryview, offset: int = 0) -> dict[str, Any]:
@@ -67,6 +67,12 @@ def _code(field: layout.Field) -> str:
     if field.count == 1:
         return _CODES[field.kind]
     return f"{struct.calcsize(_CODES[field.kind]) * field.count}s"
+
+
+def _limits(field: layout.Field) -> tuple[int, int]:
+    """Return the least and the most that a number of one item may be."""
+    bits = 8 * struct.calcsize(_code(field))
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if field.kind == "i64" else (0, (1 << bits) - 1)
 
 
 def _format(described: layout.Struct) -> str:

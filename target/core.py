@@ -309,6 +309,12 @@ class CoreDataPath:
         ffi.memmove(pointer, capability, ffi.sizeof("struct pax_capability"))
         lib.ps_core_set_capability(self._core, pointer)
 
+    def set_benefit(self, benefit: bytes) -> None:
+        """Say what the prestager has measured of itself (struct pax_benefit, copied)."""
+        pointer = ffi.new("struct pax_benefit *")
+        ffi.memmove(pointer, benefit, ffi.sizeof("struct pax_benefit"))
+        lib.ps_core_set_benefit(self._core, pointer)
+
     def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
         """Give a tenant a budget of its own; None: the default again."""
         given = ffi.NULL

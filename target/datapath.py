@@ -243,6 +243,9 @@ class DataPath(Protocol):
     def set_capability(self, capability: bytes) -> None:
         """Say what controllers offer (struct pax_capability); no carriers: nothing."""
 
+    def set_benefit(self, benefit: bytes) -> None:
+        """Say what the prestager has measured of itself (struct pax_benefit)."""
+
     def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
         """Give a tenant a budget of its own; None: the default again."""
 

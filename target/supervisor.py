@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 import prestage
+from prestage.ext.pages import Benefit, encode_benefit
 from prestage.target.datapath import DataPath
 from prestage.target.prestager.launch import Alive, Launch, Words
 from prestage.target.processes import usage_of
@@ -277,6 +278,7 @@ class Supervisor:
     async def _bury(self, child: Child) -> str:
         """Give back what a process that has ended held; return its last words."""
         self._child = None
+        self.data_path.set_benefit(encode_benefit(Benefit()))
         child.listener.cancel()
         child.writer.close()
         with contextlib.suppress(asyncio.CancelledError):
@@ -304,6 +306,7 @@ class Supervisor:
             log.info("the prestager runs as process %d", child.process.pid)
         child.alive, child.heard_s = alive, asyncio.get_running_loop().time()
         child.cpu_s = usage_of(child.process.pid).cpu_s
+        self.data_path.set_benefit(encode_benefit(alive.benefit))
         troubles = {f"{about}: {text}" for about, text in alive.troubles.items()}
         for text in sorted(troubles - self._told):
             log.warning("prestager: %s", text)

@@ -24,6 +24,7 @@ class FakeHints:
     def __init__(self) -> None:
         self.receive: Callable[[Notice], None] = lambda _: None
         self.capability = b""
+        self.benefit = b""
         self.budgets: dict[int, HintBudget | None] = {}
         self.statuses: dict[int, Status] = {}
         """Status pages by tenant."""
@@ -36,6 +37,9 @@ class FakeHints:
 
     def set_capability(self, capability: bytes) -> None:
         self.capability = capability
+
+    def set_benefit(self, benefit: bytes) -> None:
+        self.benefit = benefit
 
     def set_budget(self, tenant: int, budget: HintBudget | None) -> None:
         self.budgets[tenant] = budget

@@ -123,6 +123,11 @@ void ps_hints_set_capability(struct ps_hints *hints, const struct pax_capability
   hints->capability = *capability;
 }
 
+void ps_hints_set_benefit(struct ps_hints *hints, const struct pax_benefit *benefit) {
+  assert(hints != NULL && benefit != NULL);
+  hints->benefit = *benefit;
+}
+
 static void remove_volume(struct ps_hints *hints, uint64_t now_ns, uint32_t volume) {
   struct hint_volume *where = &hints->volumes[volume];
   hints_end_follows(hints, volume);

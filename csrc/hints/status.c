@@ -54,7 +54,10 @@ void ps_hints_status(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
     status.capability.carriers &= ~(uint32_t)PAX_CARRIER_EXTENSION_NAMESPACE;
   }
   fill_budgets(hints, now_ns, tenant, &tier, &status);
-  if (!hints_is_shared(tenant)) fill_counts(tenant, &tier, &status);
+  if (!hints_is_shared(tenant)) {
+    fill_counts(tenant, &tier, &status);
+    status.benefit = hints->benefit;
+  }
   _Static_assert(sizeof status <= PAX_PAGE_BYTES, "a status page");
   memset(page, 0, PAX_PAGE_BYTES);
   memcpy(page, &status, sizeof status);

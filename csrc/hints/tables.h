@@ -283,6 +283,7 @@ struct ps_hints {
   ps_hints_resolve resolve;
   void *context;
   struct pax_capability capability;
+  struct pax_benefit benefit;
   uint64_t keys[3]; /* of the hashes */
   uint32_t slot_shift;
 

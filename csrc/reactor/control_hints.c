@@ -12,6 +12,13 @@ void ps_core_set_capability(struct ps_core *core, const struct pax_capability *c
   core_unlock(core);
 }
 
+void ps_core_set_benefit(struct ps_core *core, const struct pax_benefit *benefit) {
+  assert(core != NULL && benefit != NULL);
+  core_lock(core);
+  ps_hints_set_benefit(core->hints, benefit);
+  core_unlock(core);
+}
+
 void ps_core_set_budget(struct ps_core *core, uint16_t tenant,
                         const struct ps_hints_budget *budget) {
   assert(core != NULL && tenant < core->config.tenant_count);

@@ -11,7 +11,7 @@ import msgspec
 
 from prestage.ext import layout
 from prestage.ext.names import Reason, Verdict
-from prestage.ext.pages import Status
+from prestage.ext.pages import Benefit, Status
 from prestage.ext.records import OutcomeAnswer, ResidencyAnswer
 from prestage.host_client.commands.units import format_size, format_us
 from prestage.host_client.hint_batches import Report
@@ -128,6 +128,14 @@ def _amount(name: str, value: int) -> str:
     return format_size(value) if name.endswith("_bytes") else str(value)
 
 
+def benefit_line(benefit: Benefit) -> str:
+    """Return what the target's own predictions gained, for people."""
+    text = f"predictions: {benefit.acted} acted on, {benefit.held} held out"
+    if not benefit.is_known:
+        return f"{text}, benefit not known yet"
+    return f"{text}, benefit {benefit.hits} reads, {benefit.low} to {benefit.high} (95 %)"
+
+
 def status_lines(status: Status) -> list[str]:
     """Return a status page for people: capability, budgets, counters."""
     capability = status.capability
@@ -156,4 +164,6 @@ def status_lines(status: Status) -> list[str]:
         f"{one.fault.name.lower()} at byte {one.fault_offset}"
         for one in status.refusals
     ]
+    if status.benefit.held:
+        lines.append(benefit_line(status.benefit))
     return lines

@@ -8,9 +8,12 @@ this is the end: after a target that died, another may be there already.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
+
+from prestage.ext.pages import LEAST, MOST, Benefit
 
 __all__ = ["Alive", "Launch", "Words", "decode_words"]
 
@@ -76,6 +79,34 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True):
     """What is not as it should be, in sentences, by what it is about."""
     report: dict[str, Any]
     """What the prestager says of itself."""
+
+    @property
+    def benefit(self) -> Benefit:
+        """What it says of its benefit, in whole reads; zeros when it does not."""
+        try:
+            said = msgspec.convert(self.report.get("benefit"), Measured)
+        except msgspec.ValidationError:
+            return Benefit()
+        low, high = _whole(said.low, LEAST), _whole(said.high, MOST)
+        acted, held = (min(max(count, 0), MOST) for count in (said.acted, said.held))
+        return Benefit(acted, held, _whole(said.hits, 0), low, high)
+
+
+class Measured(msgspec.Struct):
+    """The benefit as a prestager says it; ends that are not known yet are none."""
+
+    acted: int
+    held: int
+    hits: float
+    low: float | None = None
+    high: float | None = None
+
+
+def _whole(number: float | None, unknown: int) -> int:
+    """Return the number as a signed one of 64 bits."""
+    if number is None or not math.isfinite(number):
+        return unknown
+    return max(LEAST, min(MOST, round(number)))
 
 
 def decode_words(line: bytes) -> Words:

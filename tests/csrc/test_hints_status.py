@@ -6,7 +6,7 @@ from hints_media import MS, SECOND, SLOT, slots
 from hints_support import BUDGET, CAPABILITY, Rig
 from hints_words import SOON_US, intent, resident
 
-from prestage._core import lib
+from prestage._core import ffi, lib
 from prestage.ext import pages
 from prestage.ext.names import (
     OutcomeFlag,
@@ -226,3 +226,14 @@ def test_a_tenant_is_named_once_until_its_log_is_cleared() -> None:
     rig.submit(intent(5, 1, deadline_us=0), tenant=2)
     rig.events(2)
     assert named() == []
+
+
+def test_the_benefit_of_predictions_is_on_the_page_of_each_host() -> None:
+    rig = Rig()
+    assert rig.status().benefit == pages.Benefit()
+    benefit = ffi.new("struct pax_benefit *")
+    ffi.memmove(
+        benefit, pages.encode_benefit(pages.Benefit(5, 2, -1, -7, 9)), ffi.sizeof(benefit[0])
+    )
+    lib.ps_hints_set_benefit(rig.hints, benefit)
+    assert rig.status(0).benefit == rig.status(1).benefit == pages.Benefit(5, 2, -1, -7, 9)

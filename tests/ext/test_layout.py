@@ -15,7 +15,7 @@ from prestage.ext.dtypes import DTYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 STRUCTS = {struct.name: struct for struct in layout.STRUCTS}
-WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
+WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8}
 
 
 def width(kind: str) -> int:

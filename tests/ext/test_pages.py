@@ -17,6 +17,7 @@ from prestage.ext.codec import seal
 from prestage.ext.errors import BadRecord, Malformed
 from prestage.ext.names import AnswerFlag, AnswerState, Carrier, Fault, State
 from prestage.ext.pages import (
+    Benefit,
     Budget,
     Capability,
     Counts,
@@ -94,6 +95,7 @@ COUNTS = st.tuples(*[st.builds(Counts, U64, U64, U64, U64, U64, U64, U64)] * 4)
 REFUSALS = st.lists(
     st.builds(Refusal, U64, U32, U32, st.integers(1, 7).map(Fault), U16), max_size=16
 ).map(tuple)
+I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 STATUSES = st.builds(
     Status,
     capability=CAPABILITIES,
@@ -105,6 +107,7 @@ STATUSES = st.builds(
     intent_counts=COUNTS,
     read_counts=COUNTS,
     refusals=REFUSALS,
+    benefit=st.builds(Benefit, U64, U64, I64, I64, I64),
 )
 EVENTS = st.lists(
     st.builds(

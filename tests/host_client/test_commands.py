@@ -25,7 +25,17 @@ from prestage.ext.names import (
     SetOp,
     State,
 )
-from prestage.ext.pages import Event, EventLog, Refusal, Status, encode_events, encode_status
+from prestage.ext.pages import (
+    LEAST,
+    MOST,
+    Benefit,
+    Event,
+    EventLog,
+    Refusal,
+    Status,
+    encode_events,
+    encode_status,
+)
 from prestage.ext.records import (
     Cancel,
     Intent,
@@ -343,10 +353,14 @@ def test_every_page_of_a_target_is_decoded(
     applied = AnswerPage(0xAB, 3, AnswerState.APPLIED, answers, accepted=2)
     refused = AnswerPage(0xAB, 4, AnswerState.REFUSED, fault=Fault.CHECKSUM, fault_offset=12)
     status = Status(CAPABILITY, refusals=(Refusal(0xAB, 4, 12, Fault.CHECKSUM, 1),))
+    unknown = Status(CAPABILITY, benefit=Benefit(9, 1, 4, LEAST, MOST))
+    measured = Status(CAPABILITY, benefit=Benefit(90, 10, 41, -2, 84))
     for data, kind, text in (
         (encode_answer(applied), "answerpage", "warm 4K of 8K (50 %), 4K coming, ready in 1.5 ms"),
         (encode_answer(refused), "answerpage", "batch 4 of writer ab: refused, checksum at byte"),
         (encode_status(status), "status", "refused: batch 4 of writer ab, checksum at byte 12"),
+        (encode_status(unknown), "status", "9 acted on, 1 held out, benefit not known yet"),
+        (encode_status(measured), "status", "benefit 41 reads, -2 to 84 (95 %)"),
         (encode_events(EventLog((Event(7),), 2)), "eventlog", "intent 7 of session 0: met"),
     ):
         file.write_bytes(data)

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from follower import AHEAD
+from nvme_tcp import hints
 
+from prestage.ext.pages import decode_status
 from prestage.target.supervisor import COMMAND
 from prestage.testing import spawn_target
 
+from . import hinting
 from .prestaging import (
     CHAIN_SLOTS,
     TESTS,
@@ -189,6 +192,9 @@ def test_the_one_that_is_shipped_finds_what_the_plain_tier_never_has(tmp_path: P
                 time.sleep(RHYTHM_S)
             hits = host.hits - before
         assert host.prestager()["last_error"] == ""
+        learned = host.until(lambda now: now["learned"]["benefit"]["acted"] > 0)["learned"]
+        page = hinting.ask(host.controller.io[0], hints.ASK_STATUS)
+        assert decode_status(page).benefit.acted >= learned["benefit"]["acted"]
     with served(tmp_path / "target", COMMAND) as host:
         known = host.until(lambda now: now["learned"] != {})["learned"]
         assert known["groups"] > 0, "what was learned is known after a restart"
