@@ -67,7 +67,7 @@ def run(server: Server, seeds: Iterator[int], what: Load, seconds: float) -> Run
     """
     if what.flood:
         spend(server, what.flood)
-    options = {"rate": what.rate, "seed": next(seeds), **what.options, **what.flood}
+    options = {"rate": what.rate, "seed": next(seeds), "stamped": 1, **what.options, **what.flood}
     found, hit_ratio = with_hits(server, what.case, seconds, options, SPAN_BYTES)
     return found | {"hit_ratio": hit_ratio}
 
