@@ -207,6 +207,9 @@ struct ps_hints_progress {
   uint8_t dropped_reason;
 };
 
+/* Records of a batch that are taken in one turn, while others wait. */
+#define PS_HINTS_TURN_RECORDS 4
+
 /* As ps_hints_submit, but at most so many records of it (UINT32_MAX: all of them); the whole
  * batch is looked at first. False: call again, with the same batch. Its answer is there when all of
  * it was taken. */

@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES, RECORDS_PER_TURN = 4 };
+enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES };
 
 struct ps_hints_scope hint_scope(const struct connection *connection) {
   assert(connection != NULL);
@@ -69,7 +69,7 @@ bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *b
   const struct ps_hints_scope scope = hint_scope(command->connection);
   if (!has_turn(command)) return false;
   return ps_hints_submit_some(reactor->core->hints, reactor->now_ns, &scope, mailbox, bytes, size,
-                              RECORDS_PER_TURN, &command->progress);
+                              PS_HINTS_TURN_RECORDS, &command->progress);
 }
 
 /* Submit: a batch from the host. CDW10 is the mailbox that its answer goes to, FFFFFFFFh for none.

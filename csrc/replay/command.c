@@ -5,12 +5,7 @@
 
 #include "internal.h"
 
-enum {
-  BLOCK_COMMANDS = 4096,
-  NO_MAILBOX = PAX_MAILBOXES,
-  RECORDS_PER_TURN = 16, /* as reactor/hint.c */
-  PRIORITY_NORMAL = 1
-};
+enum { BLOCK_COMMANDS = 4096, NO_MAILBOX = PAX_MAILBOXES, PRIORITY_NORMAL = 1 };
 
 struct command_block {
   struct command_block *next;
@@ -211,7 +206,7 @@ static void run_batch(struct ps_replay *replay, struct command *command) {
   }
   replay->took_hints = true;
   if (!ps_hints_submit_some(replay->hints, replay->now_ns, &command->scope, NO_MAILBOX,
-                            command->batch, command->batch_size, RECORDS_PER_TURN,
+                            command->batch, command->batch_size, PS_HINTS_TURN_RECORDS,
                             &command->progress)) {
     make_ready(replay, command);
     return;
