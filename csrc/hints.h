@@ -190,8 +190,6 @@ void ps_hints_get_trust(struct ps_hints *hints, uint16_t tenant, uint32_t source
 void ps_hints_get_stats(const struct ps_hints *hints, struct ps_hints_stats *stats);
 /* All internal invariants (for tests): 0, or the number of the one that fails. */
 int ps_hints_check_all(const struct ps_hints *hints);
-/* cffi: end */
-
 /* A batch that is taken in parts, so that what else there is to do does not wait for all of it.
  * Zeroed before the first part. */
 struct ps_hints_progress {
@@ -202,7 +200,7 @@ struct ps_hints_progress {
   uint32_t limited_from;         /* records from this one on came too fast; UINT32_MAX: none did */
   uint32_t looks;                /* extents that its records have looked up */
   bool goes_on;                  /* the record was begun ... */
-  uint64_t mark;                 /* ... and this is how far it has come: its own */
+  uint64_t mark, place, done;    /* ... and this is how far it has come: its own */
   uint32_t dropped_tag;
   uint8_t dropped_reason;
 };
@@ -217,5 +215,6 @@ bool ps_hints_submit_some(struct ps_hints *hints, uint64_t now_ns,
                           const struct ps_hints_scope *scope, uint32_t mailbox,
                           const uint8_t *bytes, uint32_t size, uint32_t records,
                           struct ps_hints_progress *progress);
+/* cffi: end */
 
 #endif

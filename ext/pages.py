@@ -91,7 +91,7 @@ class Benefit:
     @property
     def is_known(self) -> bool:
         """Whether there is an interval."""
-        return self.held > 0 and self.low > LEAST and self.high < MOST
+        return self.held > 0 and LEAST < self.low <= self.hits <= self.high < MOST
 
 
 _NO_COUNTS: Final = (Counts(),) * layout.PRIORITIES

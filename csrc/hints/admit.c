@@ -84,14 +84,23 @@ static enum arrival look(struct ps_hints *hints, uint64_t now_ns, uint32_t index
   return IS_COLD;
 }
 
-/* All of it is warm, and that is all. It was met when it came, however long the look took. */
-static void end_warm(struct ps_hints *hints, uint32_t index) {
+/* What is found while a look takes its first moment was so when the intent came. */
+static uint64_t found_ns(const struct intent *intent, uint64_t now_ns) {
+  bool is_prompt = now_ns <= hints_add(intent->arrived_ns, ARRIVAL_NS);
+  return is_prompt ? intent->arrived_ns : now_ns;
+}
+
+/* All of it is warm, and that is all. */
+static void end_warm(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   struct intent *intent = hints_intent(hints, index);
+  uint64_t met_ns = found_ns(intent, now_ns);
+  bool is_in_time = met_ns <= intent->deadline_ns;
   intent->warm_bytes = intent->total_bytes;
   intent->admitted_bytes = intent->total_bytes;
   intent->verdict = PAX_VERDICT_ACCEPTED;
-  intent->flags = PAX_OUTCOME_FLAG_WAS_WARM;
-  hints_end_intent(hints, intent->arrived_ns, index, PAX_STATE_MET, PAX_REASON_NONE);
+  intent->flags = met_ns == intent->arrived_ns ? PAX_OUTCOME_FLAG_WAS_WARM : 0;
+  hints_end_intent(hints, met_ns, index, is_in_time ? PAX_STATE_MET : PAX_STATE_LATE,
+                   PAX_REASON_NONE);
 }
 
 static void predict(struct ps_hints *hints, uint64_t now_ns, struct intent *intent, uint64_t bytes,
@@ -175,7 +184,7 @@ static uint8_t act_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index, e
                       const struct warmth *warmth) {
   struct intent *intent = hints_intent(hints, index);
   if (arrival == IS_WARM) {
-    end_warm(hints, index);
+    end_warm(hints, now_ns, index);
     return PAX_REASON_NONE;
   }
   if (arrival == GOES_ON) {
@@ -201,29 +210,56 @@ static uint8_t admit(struct ps_hints *hints, uint64_t now_ns, const struct ps_hi
   enum arrival arrival = look(hints, now_ns, index, &warmth);
   if (arrival == IS_COLD && !hints_may_act(hints, scope->tenant, PS_TIER_OF_INTENT))
     return PAX_REASON_BUDGET;
-  tell(hints, now_ns, scope, record, &space, ranges);
+  bool may_be_acted_on =
+      arrival != GOES_ON || hints_is_trusted(hints, scope->tenant, PS_TIER_OF_INTENT);
+  if (may_be_acted_on) tell(hints, now_ns, scope, record, &space, ranges);
   return act_on(hints, now_ns, index, arrival, &warmth);
 }
 
-uint8_t hints_look_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
-  const struct intent *intent = hints_intent(hints, index);
-  assert(intent->state == PAX_STATE_PENDING && intent->phase == PHASE_ARRIVING);
-  struct warmth warmth;
-  enum arrival arrival = look(hints, now_ns, index, &warmth);
-  if (arrival == IS_COLD && !hints_may_act(hints, intent->tenant, PS_TIER_OF_INTENT))
-    return PAX_REASON_BUDGET;
-  return act_on(hints, now_ns, index, arrival, &warmth);
+static uint8_t drop(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint8_t reason) {
+  hints_intent(hints, index)->verdict = PAX_VERDICT_DROPPED;
+  hints_end_intent(hints, now_ns, index, PAX_STATE_DROPPED, reason);
+  return reason;
 }
 
 static bool is_arriving(const struct intent *intent) {
   return intent->state == PAX_STATE_PENDING && intent->phase == PHASE_ARRIVING;
 }
 
-/* Goes on with an intent, unless something has become of it in the meantime. */
-static uint8_t go_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint32_t generation) {
+uint8_t hints_look_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index) {
   const struct intent *intent = hints_intent(hints, index);
-  if (!is_arriving(intent) || intent->generation != generation) return PAX_REASON_NONE;
-  return hints_look_on(hints, now_ns, index);
+  assert(is_arriving(intent));
+  uint64_t volume_bytes;
+  if (!hints_find_volume_bytes(hints, intent, &volume_bytes)) {
+    hints_end_intent(hints, now_ns, index, PAX_STATE_CANCELLED, PAX_REASON_NONE);
+    return PAX_REASON_NONE;
+  }
+  bool is_late_ok = (intent->wanted & PAX_INTENT_FLAG_LATE_OK) != 0;
+  if (found_ns(intent, now_ns) > intent->deadline_ns && !is_late_ok)
+    return drop(hints, now_ns, index, PAX_REASON_DEADLINE);
+  struct warmth warmth;
+  enum arrival arrival = look(hints, now_ns, index, &warmth);
+  if (arrival == IS_COLD && !hints_may_act(hints, intent->tenant, PS_TIER_OF_INTENT))
+    return drop(hints, now_ns, index, PAX_REASON_BUDGET);
+  uint8_t reason = act_on(hints, now_ns, index, arrival, &warmth);
+  return reason == PAX_REASON_NONE ? reason : drop(hints, now_ns, index, reason);
+}
+
+/* The record's intent may have ended in the meantime, and its place may be another's. */
+static uint8_t go_on(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
+                     uint64_t id, struct ps_hints_progress *progress) {
+  uint32_t index = (uint32_t)progress->mark;
+  uint32_t generation = (uint32_t)(progress->mark >> 32);
+  const struct intent *intent = hints_intent(hints, index);
+  progress->goes_on = false;
+  if (intent->generation == generation && is_arriving(intent)) {
+    uint8_t reason = hints_look_on(hints, now_ns, index);
+    progress->goes_on = intent->generation == generation && is_arriving(intent);
+    return reason;
+  }
+  bool is_ended = intent->generation == generation + 1 && intent->state == PAX_STATE_DROPPED;
+  bool is_it = is_ended && intent->id == id && intent->tenant == scope->tenant;
+  return is_it && intent->verdict == PAX_VERDICT_DROPPED ? intent->reason : PAX_REASON_NONE;
 }
 
 uint8_t hints_apply_intent(struct ps_hints *hints, uint64_t now_ns,
@@ -232,24 +268,14 @@ uint8_t hints_apply_intent(struct ps_hints *hints, uint64_t now_ns,
   assert(hints != NULL && scope != NULL && bytes != NULL && progress != NULL);
   struct pax_intent record;
   memcpy(&record, bytes, sizeof record);
-  uint32_t index = (uint32_t)progress->mark;
-  uint8_t reason;
-  if (progress->goes_on) {
-    reason = go_on(hints, now_ns, index, (uint32_t)(progress->mark >> 32));
-  } else {
-    index = hints_new_intent(hints, now_ns, scope->tenant, &record);
-    reason = admit(hints, now_ns, scope, &record, bytes + sizeof record, index);
-  }
-  struct intent *intent = hints_intent(hints, index);
-  progress->goes_on = false;
-  if (reason != PAX_REASON_NONE) {
-    intent->verdict = PAX_VERDICT_DROPPED;
-    hints_end_intent(hints, now_ns, index, PAX_STATE_DROPPED, reason);
-  } else if (is_arriving(intent)) {
-    progress->goes_on = true;
-    progress->mark = (uint64_t)intent->generation << 32 | index;
-  }
-  return reason;
+  if (progress->goes_on) return go_on(hints, now_ns, scope, record.intent_id, progress);
+  uint32_t index = hints_new_intent(hints, now_ns, scope->tenant, &record);
+  uint8_t reason = admit(hints, now_ns, scope, &record, bytes + sizeof record, index);
+  if (reason != PAX_REASON_NONE) return drop(hints, now_ns, index, reason);
+  const struct intent *intent = hints_intent(hints, index);
+  progress->goes_on = is_arriving(intent);
+  progress->mark = (uint64_t)intent->generation << 32 | index;
+  return PAX_REASON_NONE;
 }
 
 /* One that has the id of a pending intent does not replace it, for it is not looked at: it ends as
@@ -276,6 +302,5 @@ void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps
     return;
   }
   index = hints_new_intent(hints, now_ns, scope->tenant, &record);
-  hints_intent(hints, index)->verdict = PAX_VERDICT_DROPPED;
-  hints_end_intent(hints, now_ns, index, PAX_STATE_DROPPED, PAX_REASON_RATE);
+  (void)drop(hints, now_ns, index, PAX_REASON_RATE);
 }

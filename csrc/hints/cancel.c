@@ -42,8 +42,10 @@ static bool cancel_first(struct ps_hints *hints, struct part *part, const struct
   return true;
 }
 
+/* Those that are met before it is their turn are not kept any more: see hints_end_intent. */
 static bool cancel_all(struct ps_hints *hints, struct part *part, uint16_t tenant) {
-  const struct tenant *who = hints_tenant(hints, tenant);
+  struct tenant *who = hints_tenant(hints, tenant);
+  if (part->arrivals > who->let_go) who->let_go = part->arrivals;
   return cancel_first(hints, part, &who->pending) && cancel_first(hints, part, &who->kept);
 }
 

@@ -163,13 +163,16 @@ static inline struct set *hints_set(const struct ps_hints *hints, uint32_t index
 uint8_t hints_apply_intent(struct ps_hints *hints, uint64_t now_ns,
                            const struct ps_hints_scope *scope, const uint8_t *record,
                            struct ps_hints_progress *progress);
-/* Goes on with one that was not looked at whole yet; returns the reason to drop it. */
+/* Goes on with one that was not looked at whole yet; returns the reason why it was dropped. */
 uint8_t hints_look_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
 /* An INTENT that is not looked at because the tenant's records of this second are used up. */
 void hints_limit_intent(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                         const uint8_t *record);
 
 /* ---- walk.c ---- */
+/* How large the volume of a pending intent is; false: its namespace has gone. */
+bool hints_find_volume_bytes(const struct ps_hints *hints, const struct intent *intent,
+                             uint64_t *volume_bytes);
 void hints_queue_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
 void hints_walk_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index);
 /* Its wake_ns has come. */

@@ -182,6 +182,7 @@ static uint32_t new_set(struct ps_hints *hints, const struct set *like) {
   *set = *like;
   set->flags |= SET_USED;
   set->references = 1;
+  set->stamp = ++hints->stamps;
   set->epoch = hints_tenant(hints, set->tenant)->epoch;
   set->volume_epoch = hints->volumes[set->volume].epoch;
   if ((set->flags & SET_OF_INTENT) != 0) return index;

@@ -112,6 +112,7 @@ struct set {
   uint32_t follow;     /* the speculative job that brings in the rest */
   uint32_t read_last;  /* ordinal of the range that was read last */
   uint32_t epoch, volume_epoch;
+  uint32_t stamp; /* another for each set that ever was, or nearly so */
   uint32_t nsid;
   uint16_t tenant, volume, subsystem;
   uint8_t flags; /* bits set_flag */
@@ -247,6 +248,7 @@ struct tenant {
   uint32_t mailboxes[PAX_MAILBOXES];         /* pages */
   struct fifo pages;
   struct fifo pending, kept, ended; /* intents: see is_kept */
+  uint64_t let_go;                  /* CANCEL of all was told when so many intents had arrived */
   uint32_t log_first, log_count, log_lost;
   bool is_told; /* ps_hints_next_event said so, or will */
   bool is_queued;
@@ -306,6 +308,7 @@ struct ps_hints {
   uint32_t graves;     /* the first of them: sets that nobody wants any more */
   struct ps_hints_stats stats;
   uint64_t arrivals;      /* of intents */
+  uint32_t stamps;        /* of sets */
   uint64_t looks;         /* at extents and ranges, for this page so far */
   uint64_t looked;        /* at extents of intents, ever */
   uint64_t mapped_tables; /* bytes of buckets and the like */

@@ -171,8 +171,9 @@ static int hydrate(struct ps_hints *hints, uint64_t now_ns, uint32_t index, uint
   return ps_tier_hydrate(hints->tier, now_ns, intent->volume, span.offset, span.length, &access);
 }
 
-static bool find_volume_bytes(const struct ps_hints *hints, const struct intent *intent,
-                              uint64_t *volume_bytes) {
+bool hints_find_volume_bytes(const struct ps_hints *hints, const struct intent *intent,
+                             uint64_t *volume_bytes) {
+  assert(intent != NULL && volume_bytes != NULL);
   const struct set *set = hints_set(hints, intent->set);
   struct ps_hints_namespace space;
   if (!hints->resolve(hints->context, set->subsystem, set->nsid, &space)) return false;
@@ -218,7 +219,7 @@ void hints_walk_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index) 
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state == PAX_STATE_PENDING && intent->has_job);
   uint64_t volume_bytes;
-  if (!find_volume_bytes(hints, intent, &volume_bytes)) {
+  if (!hints_find_volume_bytes(hints, intent, &volume_bytes)) {
     hints_end_intent(hints, now_ns, index, PAX_STATE_CANCELLED, PAX_REASON_NONE);
     return;
   }
@@ -239,8 +240,7 @@ void hints_wake_intent(struct ps_hints *hints, uint64_t now_ns, uint32_t index) 
   struct intent *intent = hints_intent(hints, index);
   assert(intent->state == PAX_STATE_PENDING);
   if (intent->phase == PHASE_ARRIVING) {
-    uint8_t reason = hints_look_on(hints, now_ns, index);
-    if (reason != PAX_REASON_NONE) drop(hints, now_ns, index, reason);
+    (void)hints_look_on(hints, now_ns, index);
     return;
   }
   if (intent->phase == PHASE_SETTLING) {

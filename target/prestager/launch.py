@@ -88,6 +88,8 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError:
             return Benefit()
         low, high = _whole(said.low, LEAST), _whole(said.high, MOST)
+        if not low <= _whole(said.hits, 0) <= high:
+            return Benefit()
         acted, held = (min(max(count, 0), MOST) for count in (said.acted, said.held))
         return Benefit(acted, held, _whole(said.hits, 0), low, high)
 

@@ -38,6 +38,16 @@ def test_one_that_says_nothing_of_it_or_nonsense_has_none(said: Any) -> None:
     assert heard({} if said is None else {"benefit": said}) == Benefit()
 
 
+@pytest.mark.parametrize(
+    ("hits", "low", "high"), [(5, 9, 1), (100, -5, 5), (0, MOST, LEAST), (-7, -5, 5), (0, 1, None)]
+)
+def test_an_interval_that_has_not_its_own_middle_is_none(
+    hits: int, low: int, high: int | None
+) -> None:
+    said = {"acted": 9, "held": 3, "hits": hits, "low": low, "high": high}
+    assert heard({"benefit": said}) == Benefit()
+
+
 @pytest.mark.parametrize("number", [10**30, -(10**30)])
 def test_numbers_that_no_page_can_have_are_cut(number: int) -> None:
     said = {"acted": number, "held": number, "hits": number, "low": number, "high": number}
