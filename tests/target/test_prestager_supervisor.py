@@ -31,6 +31,7 @@ class OrdersOnly:
     def __init__(self, memories: Memories) -> None:
         self.memories = memories
         self.resets = 0
+        self.benefit = b""
         self.has_ring = True
 
     def ring_fd(self) -> int:
@@ -47,6 +48,9 @@ class OrdersOnly:
 
     def orders_reset(self) -> None:
         self.resets += 1
+
+    def set_benefit(self, benefit: bytes) -> None:
+        self.benefit = benefit
 
     def orders_stats(self) -> dict[str, int]:
         return {"resets": self.resets}
