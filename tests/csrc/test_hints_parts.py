@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,13 +149,24 @@ def test_cancel_of_all_means_what_came_before_it_whatever_becomes_of_that() -> N
     assert rig.hint_frames() == before + 1, "only the one that came later is kept"
 
 
-def test_a_set_is_retained_whole_in_parts() -> None:
+def define(rig: Rig, extents: Iterable[int]) -> None:
+    """Define set 7 of these extents."""
+    rig.submit(SetRecord(7, 1, tuple(Range(*slots(at)) for at in extents)))
+
+
+def set_being_retained() -> tuple[Rig, int, Batch]:
+    """Return a batch that goes on retaining set 7, and how many frames were kept before."""
     rig = small_parts()
     rig.warm(*WARM)
     before = rig.hint_frames()
-    rig.submit(SetRecord(7, 1, tuple(Range(*slots(at)) for at in WARM)))
+    define(rig, WARM)
     batch = Batch(rig, (Retain(10_000, set_id=7),))
     assert not batch.turn()
+    return rig, before, batch
+
+
+def test_a_set_is_retained_whole_in_parts() -> None:
+    rig, before, batch = set_being_retained()
     assert batch.rest() == (1, 0)
     assert rig.hint_frames() == before + len(WARM)
 
@@ -169,12 +181,7 @@ def test_ranges_are_retained_whole_in_parts() -> None:
 
 
 def test_a_set_that_has_become_another_is_not_gone_on_with() -> None:
-    rig = small_parts()
-    rig.warm(*WARM)
-    before = rig.hint_frames()
-    rig.submit(SetRecord(7, 1, tuple(Range(*slots(at)) for at in WARM)))
-    batch = Batch(rig, (Retain(10_000, set_id=7),))
-    assert not batch.turn()
-    rig.submit(SetRecord(7, 1, tuple(Range(*slots(at)) for at in WARM[:50])))
+    rig, before, batch = set_being_retained()
+    define(rig, WARM[:50])
     assert batch.turn()
     assert before < rig.hint_frames() < before + 50
