@@ -357,7 +357,7 @@ void message_handle(struct reactor *reactor, struct message *message);
 /* reactor.c */
 void *reactor_main(void *argument);
 void task_ready(struct reactor *reactor, struct task *task);
-/* To be run again when everything else has been: one such task in each pass. */
+/* To be run again when everything else has been: one such task in each pass, or a few. */
 void task_later(struct reactor *reactor, struct task *task);
 void reactor_tell_time(struct reactor *reactor);
 int reactor_watch(struct reactor *reactor, int fd, void *tag, uint32_t events);
