@@ -155,6 +155,7 @@ static struct volume *free_volume(struct ps_core *core) {
 
 static void volume_init(struct ps_core *core, struct volume *volume,
                         const struct ps_volume_config *config) {
+  core_lock(core); /* whoever moves hints or orders may look whether it is started */
   memset(volume, 0, sizeof *volume);
   volume->core = core;
   volume->number = (uint32_t)(volume - core->volumes);
@@ -165,6 +166,7 @@ static void volume_init(struct ps_core *core, struct volume *volume,
   volume->read_only = config->read_only != 0;
   list_init(&volume->active);
   list_init(&volume->gated);
+  core_unlock(core);
 }
 
 /* The medium's size and blocks must suit the namespace's. */

@@ -20,9 +20,11 @@ enum {
 
 /* ---- with the lock held ---- */
 
-/* Its owner is to ask its scheduler. */
+/* Its owner is to ask its scheduler; once it is started, which asks for the first time. Before that
+ * the owner would take note of it and find no volume to look at. */
 void volume_want(struct reactor *reactor, struct volume *volume) {
   assert(reactor != NULL && volume != NULL);
+  if (!volume->is_started) return;
   if (atomic_load_explicit(&volume->is_wanted, memory_order_relaxed)) return;
   atomic_store_explicit(&volume->is_wanted, true, memory_order_relaxed);
   atomic_store_explicit(&volume->reactor->has_wanted, true, memory_order_release);
