@@ -160,14 +160,14 @@ static void step(void) {
     } else if (command->is_ready) {
       step_command(command);
     }
-  } else if (what < 600) {
+  } else if (what < 570) {
     /* Now and then one calls again that was not woken: it may, and loses its turn. */
     if (command->is_ready || (command->stage != IDLE && chance(2))) step_command(command);
-  } else if (what < 760) {
+  } else if (what < 730) {
     (void)issue_one();
-  } else if (what < 890) {
+  } else if (what < 860) {
     end_one();
-  } else if (what < 945) {
+  } else if (what < 915) {
     hint();
   } else if (what < 953) {
     take_promotions();
