@@ -1,7 +1,8 @@
 """How groups are formed: which group a burst goes on with, and which extents move to it.
 
-A piece is what one flow accessed without a long gap; where hosts sign what they store, of one
-document: which documents are read beside each other is another matter. It goes on with the group
+A piece is what one flow accessed without a long gap, of one session as far as that is known
+(strands.py); where hosts sign what they store, of one document: which documents are read beside
+each other is another matter. It goes on with the group
 of the flow's open burst; else with the group that most of its known extents are of, if at least
 half of that group is in it; else it begins a group of its own, which takes over what it touched
 and, when it touched a good part of that group, its history. Writes thus extend the chain that was
@@ -22,6 +23,7 @@ from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL, Groups
 from prestage.target.prestager.hazard import F64
+from prestage.target.prestager.strands import strands
 
 __all__ = ["COVERAGE", "Accesses", "Bools", "Formation", "Touches"]
 
@@ -121,6 +123,13 @@ class _Rows:
     is_shared: Bools
 
 
+def _by_strand(burst: I64, strand: I64) -> I64:
+    """Return the order by burst, by which strand began first, and as they are."""
+    pair = burst * (int(strand.max()) + 2) + strand + 1
+    _, first, inverse = np.unique(pair, return_index=True, return_inverse=True)
+    return np.lexsort((first[inverse], burst))
+
+
 def _unsigned(rows: I64) -> I64:
     return np.full(len(rows), ABSENT, np.int64)
 
@@ -147,7 +156,7 @@ class Formation:
 
     def take(self, accesses: Accesses) -> Touches:
         """Form groups of one batch of accesses; what stands there once is seen once."""
-        pieces = self._cut(accesses)
+        accesses, pieces = self._cut(accesses)
         rows = self._distinct(accesses, pieces)
         self._find_targets(rows, pieces)
         groups = self._groups
@@ -170,7 +179,8 @@ class Formation:
             rows.times_s, touched[alive], begins[alive], returned, freed, *edges,
         )  # fmt: skip
 
-    def _cut(self, accesses: Accesses) -> _Pieces:
+    def _cut(self, accesses: Accesses) -> tuple[Accesses, _Pieces]:
+        """Return the accesses by piece, and the pieces."""
         flow, time_s, flows = accesses.flows, accesses.times_s, self._flows
         is_first = np.ones(len(flow), bool)
         is_first[1:] = flow[1:] != flow[:-1]
@@ -186,11 +196,26 @@ class Formation:
         flows.last_s[flow[is_last]] = time_s[is_last]
         document = self._documents(accesses.rows)
         is_long |= document != np.where(is_first, ABSENT, np.roll(document, 1))
-        begins = is_first | is_long
+        return self._part(accesses, is_first | is_long, is_long)
+
+    def _part(self, accesses: Accesses, begins: Bools, is_long: Bools) -> tuple[Accesses, _Pieces]:
+        """Take bursts apart that several sessions have on one flow."""
+        burst = np.cumsum(begins) - 1
         starts = np.flatnonzero(begins)
+        is_open = ~is_long[starts]
+        current = np.where(is_open, self._flows.group[accesses.flows[starts]], ABSENT)
+        gap_s = self._flows.gap_s[accesses.flows[starts]]
+        strand = strands(accesses.rows, burst, current, gap_s, self._extents, self._groups)
+        if (strand >= 0).any():
+            order = _by_strand(burst, strand)
+            accesses, burst, strand = accesses.where(order), burst[order], strand[order]
+            begins = np.append(True, (burst[1:] != burst[:-1]) | (strand[1:] != strand[:-1]))
+            starts = np.flatnonzero(begins)
+            of_burst, of_strand = burst[starts], strand[starts]
+            is_open = is_open[of_burst] & ((of_strand == current[of_burst]) | (of_strand < 0))
         none, zero = np.full(len(starts), ABSENT, np.int64), np.zeros(len(starts))
-        return _Pieces(
-            np.cumsum(begins) - 1, flow[starts], ~is_long[starts], time_s[starts],
+        return accesses, _Pieces(
+            np.cumsum(begins) - 1, accesses.flows[starts], is_open, accesses.times_s[starts],
             accesses.tenants[starts], zero, none, none, zero, zero,
         )  # fmt: skip
 

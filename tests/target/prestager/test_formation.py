@@ -1,68 +1,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import numpy as np
+from formation_support import World
 
-from prestage.target.prestager.extents import ExtentMap
-from prestage.target.prestager.flows import Flows
-from prestage.target.prestager.formation import Accesses, Formation, Touches
-from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL, Groups
-
-
-class World:
-    """A formation, and bursts of reads of what was accessed before and writes of what was not."""
-
-    def __init__(self) -> None:
-        self.extents, self.groups, self.flows = ExtentMap(), Groups(), Flows()
-        self.returned: list[int] = []
-        self.document_of: dict[int, int] = {}
-        """By extent, of those that hosts have signed."""
-        self.formation = Formation(self.extents, self.groups, self.flows, self.hear, self.documents)
-        self.seen: set[int] = set()
-
-    def documents(self, rows: np.ndarray) -> np.ndarray:
-        return np.array([self.document_of.get(int(key), -1) for key in self.extents.key[rows]])
-
-    def hear(self, numbers: np.ndarray, times_s: np.ndarray) -> None:
-        assert len(numbers) == len(times_s)
-        self.returned.extend(numbers.tolist())
-
-    def burst(self, time_s: float, extents: Sequence[int], flow: int = 1) -> Touches:
-        keys = np.array(extents, np.uint64)
-        is_write = np.array([extent not in self.seen for extent in extents])
-        self.seen.update(extents)
-        count = len(keys)
-        return self.formation.take(
-            Accesses(
-                self.extents.find_or_add(keys),
-                self.flows.find(np.full(count, flow, np.uint64)),
-                np.full(count, time_s),
-                is_write,
-                np.zeros(count, bool),
-                np.zeros(count, np.uint16),
-            )
-        )
-
-    def group_of(self, extent: int) -> int:
-        row = self.extents.find(np.array([extent], np.uint64))[0]
-        return int(self.extents.group[row])
-
-    def members(self, group: int) -> list[int]:
-        _, rows = self.groups.members(np.array([group]), self.extents)
-        return [int(key) for key in self.extents.key[rows]]
-
-    def check(self) -> None:
-        live = self.groups.live()
-        rows = self.extents.live_rows()
-        owned = self.extents.group[rows]
-        held = np.bincount(owned[owned >= 0], minlength=self.groups.high)
-        assert (held[live] == self.groups.size[live]).all()
-        assert (self.groups.kind[owned[owned >= 0]] != FREE).all()
-        _, listed = self.groups.members(live, self.extents)
-        assert len(listed) == (owned >= 0).sum()
-        assert (self.groups.size[live[self.groups.kind[live] == SHARED]] == 1).all()
+from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL
 
 
 def test_a_burst_of_writes_is_a_group_in_the_order_of_its_chain() -> None:
@@ -110,16 +53,18 @@ def test_one_extent_left_out_does_not_end_a_small_group() -> None:
     assert world.groups.touches[0] == 2
 
 
-def test_pieces_that_are_read_together_become_one_group_with_the_history_of_the_largest() -> None:
+def test_pieces_that_come_together_twice_become_one_group_with_the_history_of_the_largest() -> None:
     world = World()
     world.burst(1.0, range(10))
     world.burst(10.0, range(10))
     world.burst(20.0, [50, 51], flow=2)
-    touches = world.burst(70.0, [*range(10), 50, 51], flow=3)
+    world.burst(70.0, [*range(10), 50, 51], flow=3)
+    assert world.members(0) == [*range(10)], "sessions may run into each other once"
+    touches = world.burst(110.0, [*range(10), 50, 51], flow=4)
     assert world.members(0) == [*range(10), 50, 51]
     assert touches.freed.tolist() == [1] and world.groups.kind[1] == FREE
-    assert world.groups.touches[0] == 3
-    assert world.groups.gap_s[0] == 50.0, "since any of them was touched"
+    assert world.groups.touches[0] == 4 and world.groups.gap_s[0] == 40.0
+    world.check()
 
 
 def test_what_several_groups_take_from_each_other_is_rated_by_itself() -> None:
