@@ -10,7 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S, OF_TIER, TIER_MIDDLES_S
+from prestage.target.prestager.ages import (
+    AGE_BINS,
+    CLASSES,
+    MIDDLES_S,
+    OF_TIER,
+    OWN_CLASSES,
+    TIER_MIDDLES_S,
+)
 from prestage.target.prestager.classes import HELD, HOLDS_S, LEVELS
 from prestage.target.prestager.hazard import F64
 
@@ -21,6 +28,9 @@ POLICIES: Final = (LEARNED, "lru", "mq")
 
 FRESH: Final = 0
 ONCE: Final = 1
+UNSAID: Final = slice(2, OWN_CLASSES)
+UNSAID_S: Final = 8.0
+"""For how long what was just read or written waits, at most, until its class is said."""
 FRESH_S: Final = 30.0
 """For how long what a hint brought in is held while nobody has read it."""
 HELD_WORTH: Final = 4.0
@@ -48,10 +58,13 @@ def in_force(table: F64, margin: float, price: float) -> F64:
     """Return a table for the tier, in the unit of the memory price, with what holds for any policy.
 
     `margin` is what victims are worth by the table itself, `price` the memory price. What was read
-    once and is not wanted again goes first. What was brought in ahead stays for a time.
+    once and is not wanted again goes first. What was brought in ahead stays for a time, and so does
+    what is not classified yet.
     """
     result = table[:, OF_TIER] * (price / max(margin, 1e-300))
     result[ONCE] = 0
     result[FRESH] = np.where(TIER_MIDDLES_S < FRESH_S, HELD_WORTH * price, 0)
+    held = np.where(TIER_MIDDLES_S < UNSAID_S, HELD_WORTH * price, 0)
+    result[UNSAID] = np.maximum(result[UNSAID], held)
     result[HELD:] = np.where(HOLDS_S[:, None] > TIER_MIDDLES_S, HELD_WORTH * price, 0)
     return result

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from prestage.target.prestager.ages import AGE_BINS, CLASSES, MIDDLES_S, OWN_CLASSES, age_bins
+from prestage.target.prestager.ages import (
+    AGE_BINS,
+    CLASSES,
+    MIDDLES_S,
+    OF_TIER,
+    OWN_CLASSES,
+    TIER_MIDDLES_S,
+    age_bins,
+)
 from prestage.target.prestager.classes import (
     GAPS,
     HELD,
@@ -13,7 +21,13 @@ from prestage.target.prestager.classes import (
     queue_classes,
     value_classes,
 )
-from prestage.target.prestager.tables import HELD_WORTH, in_force, lru_table, mq_table
+from prestage.target.prestager.tables import (
+    HELD_WORTH,
+    UNSAID_S,
+    in_force,
+    lru_table,
+    mq_table,
+)
 
 
 def test_classes_of_groups_are_the_models_and_differ() -> None:
@@ -59,3 +73,15 @@ def test_what_was_brought_in_is_held_for_its_time_and_once_goes_first() -> None:
         # 1 ms is the tier's first bin, and there are two an octave.
         last = int(2 * np.log2(hold_s * 1e3))
         assert row[last - 2] > 0 and row[last + 2] == 0
+
+
+def test_what_is_not_classified_yet_stays_until_its_class_is_said() -> None:
+    table = np.full((CLASSES, AGE_BINS), 0.002)
+    table[2:OWN_CLASSES] = 0.001
+    values = in_force(table, 0.002, 0.003)
+    is_young = TIER_MIDDLES_S < UNSAID_S
+    for value_class in range(2, OWN_CLASSES):
+        assert (values[value_class, is_young] == HELD_WORTH * 0.003).all()
+        assert np.allclose(values[value_class, ~is_young], 0.0015), "as the table says"
+    dear = in_force(table * 100, 0.002, 0.003)
+    assert np.allclose(dear[2], table[2, OF_TIER] * 150), "what is worth more anyway stays so"
