@@ -23,15 +23,15 @@ from prestage.target.prestager.hazard import F64
 
 __all__ = ["Sampled", "ShadowCache", "Shadows"]
 
-ENTRIES: Final = 1024
+ENTRIES: Final = 4096
 """Of a shadow cache at most, which says what share is sampled."""
-BATCH: Final = 128
+BATCH: Final = 512
 """Sampled accesses that are taken together at most."""
 BATCH_SHARE: Final = 8
 """And no more than this part of what a shadow holds."""
 WAIT_S: Final = 1.0
 """The longest time that they wait for others."""
-MARGIN: Final = 0.004
+MARGIN: Final = 0.008
 """Hits per read by which another policy must be better to come into force."""
 LEAST_READS: Final = 100.0
 """Sampled reads, fading, before any policy but the first comes into force."""
@@ -47,7 +47,7 @@ MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
 
 
 class ShadowCache:
-    """Keys with class and time of last use; what is worth least by the table goes first."""
+    """Keys in order, their classes and times of last use; what is worth least goes first."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -68,20 +68,20 @@ class ShadowCache:
 
         These are counted.
         """
-        order = np.argsort(self._keys)
-        place = np.searchsorted(self._keys, keys, sorter=order)
-        at = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(keys), int)
-        found = (self._keys[at] == keys) if len(order) else np.zeros(len(keys), bool)
+        at = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
+        found = self._keys[at] == keys if len(self._keys) else np.zeros(len(keys), bool)
         again = np.ones(len(keys), bool)
         again[np.unique(keys, return_index=True)[1]] = False
         is_hit = (found | again) & is_read
         self.hits += float(np.sum(is_hit))
         self._classes[at[found]] = classes[found]
         self._times_s[at[found]] = times_s[found]
-        new, index = np.unique(keys[~found][::-1], return_index=True)
-        self._keys = np.concatenate((self._keys, new))
-        self._classes = np.concatenate((self._classes, classes[~found][::-1][index]))
-        self._times_s = np.concatenate((self._times_s, times_s[~found][::-1][index]))
+        new, last = np.unique(keys[~found][::-1], return_index=True)
+        is_new = np.zeros(len(self._keys) + len(new), bool)
+        is_new[np.searchsorted(self._keys, new) + np.arange(len(new))] = True
+        self._keys = _merged(is_new, self._keys, new)
+        self._classes = _merged(is_new, self._classes, classes[~found][::-1][last])
+        self._times_s = _merged(is_new, self._times_s, times_s[~found][::-1][last])
         if len(self._keys) > self._capacity:
             # What comes together is taken in before anything goes: as much as is then too much at
             # its end is too little at its start, so that it is the capacity in the mean.
@@ -90,10 +90,20 @@ class ShadowCache:
 
     def _shrink(self, count: int, now_s: float, table: NDArray[Any]) -> None:
         worth = table[self._classes, age_bins(now_s - self._times_s)]
-        order = np.lexsort((self._times_s, worth))
-        stays = np.sort(order[len(order) - count :])
-        self._keys, self._classes = self._keys[stays], self._classes[stays]
-        self._times_s = self._times_s[stays]
+        surplus = len(worth) - count
+        cut = np.partition(worth, surplus - 1)[surplus - 1]
+        goes = worth < cut
+        equal = np.flatnonzero(worth == cut)
+        more = surplus - int(goes.sum())
+        goes[equal[np.argpartition(self._times_s[equal], more - 1)[:more]]] = True
+        self._keys, self._classes = self._keys[~goes], self._classes[~goes]
+        self._times_s = self._times_s[~goes]
+
+
+def _merged(is_new: Bools, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    result = np.empty(len(is_new), old.dtype)
+    result[~is_new], result[is_new] = old, new
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,12 +96,12 @@ def test_a_tier_that_falls_behind_what_it_would_be_is_left_alone_for_a_time() ->
 
 def test_a_large_tier_is_sampled_and_its_shadow_is_as_much_smaller() -> None:
     shadows = Shadows(("learned", "lru"), 1 << 20, 1e9)
-    assert shadows.share == 1024 / (1 << 20)
+    assert shadows.share == 4096 / (1 << 20)
     keys = np.arange(1 << 20)
     tables = {"learned": lru_table(), "lru": lru_table()}
     named = {policy: np.full(len(keys), 8, np.uint8) for policy in tables}
     shadows.see(sampled(keys, 9.0), named, tables)
-    assert 0.5 < shadows.reads / 1024 < 2
+    assert 0.5 < shadows.reads / 4096 < 2
 
 
 def test_what_was_counted_fades() -> None:
