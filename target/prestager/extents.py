@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "WAITING", "ExtentMap", "extent_keys",
+    "ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "READ_AHEAD", "WAITING", "ExtentMap",
+    "extent_keys",
 ]  # fmt: skip
 
 I64 = NDArray[np.int64]
@@ -22,6 +23,7 @@ ABSENT: Final = -1
 WAITING: Final = 1
 PREDICTED: Final = 2
 AHEAD: Final = 4
+READ_AHEAD: Final = 8
 EXTENT_BITS: Final = 48
 """Of a key; the volume is above them."""
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -50,8 +52,9 @@ class ExtentMap:
     `position` is its place in its chain; `turn` is the last of its group's touches, modulo 256,
     that it was part of. `moves` counts how often a group that lives on lost the
     extent to another; `marks` are bits WAITING (asked for, and has not landed), PREDICTED (part of
-    its group's prediction) and AHEAD (it landed, and nobody has read it). `ghost` is, of 255, how
-    likely it is that what was fetched ahead drove it out. `announced` is 0 unless a host has said
+    its group's prediction), AHEAD (it landed, and nobody is known to have read it) and READ_AHEAD
+    (it was AHEAD until it was evicted, after it had been read). `ghost` is, of 255, how likely it
+    is that what was fetched ahead drove it out. `announced` is 0 unless a host has said
     that it will read it: see Announced.
     """
 

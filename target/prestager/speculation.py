@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.target.prestager.extents import ABSENT, AHEAD, I64, PREDICTED, WAITING, ExtentMap
+from prestage.target.prestager.extents import (
+    ABSENT,
+    AHEAD,
+    I64,
+    PREDICTED,
+    READ_AHEAD,
+    WAITING,
+    ExtentMap,
+)
 from prestage.target.prestager.formation import Bools, Touches
 from prestage.target.prestager.groups import Groups
 from prestage.target.prestager.guard import Guard
@@ -100,20 +108,25 @@ class Speculation:
         which, slots = which[slots >= 0], slots[slots >= 0]
         is_hit = touches.is_hit[which] & ~touches.is_write[which]
         self.ledger.see_hits(slots, is_hit)
-        ahead = (marks[which] & AHEAD) != 0
+        ahead = (marks[which] & (AHEAD | READ_AHEAD)) != 0
         self.guard.see_gain(int(np.sum(is_hit & ahead)))
 
     def see_evictions(self, gone: Evictions) -> None:
         """Extents left the tier."""
         extents = self._extents
-        was_ahead = (extents.marks[gone.rows] & AHEAD) != 0
         self.guard.see_evicted(gone.rows[~gone.is_unread])
+        was_ahead = (extents.marks[gone.rows] & AHEAD) != 0
         rows = gone.rows[was_ahead]
-        if len(rows):
-            self.ahead -= len(np.unique(rows))
-            extents.marks[rows] &= np.uint8(255 - AHEAD)
-            slots = self._groups.prediction[extents.group[rows]].astype(np.int64)
-            self.ledger.see_evicted(slots[slots >= 0])
+        if len(rows) == 0:
+            return
+        self.ahead -= len(np.unique(rows))
+        extents.marks[rows] &= np.uint8(255 - AHEAD)
+        # Reads are looked at when their burst is over: some have been evicted again by then.
+        read = gone.rows[was_ahead & ~gone.is_unread]
+        extents.marks[read] |= np.uint8(READ_AHEAD)
+        unread = gone.rows[was_ahead & gone.is_unread]
+        slots = self._groups.prediction[extents.group[unread]].astype(np.int64)
+        self.ledger.see_evicted(slots[slots >= 0])
 
     def see_fetched(self, done: Fetched) -> tuple[int, I64]:
         """Fetches have ended; return how many extents have landed, and which by return times."""

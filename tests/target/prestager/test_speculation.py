@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prestage.target.prestager.extents import AHEAD, PREDICTED, WAITING, ExtentMap
+from prestage.target.prestager.extents import AHEAD, PREDICTED, READ_AHEAD, WAITING, ExtentMap
+from prestage.target.prestager.formation import Touches
 from prestage.target.prestager.groups import Groups
 from prestage.target.prestager.holdout import Holdout
 from prestage.target.prestager.intake import Evictions, Fetched
@@ -80,6 +81,38 @@ def test_a_prediction_is_fetched_lands_and_is_counted_when_it_is_evicted_unread(
     report = speculation.ledger.report()[Source.RETURN]
     assert (report.issued, report.evicted, report.expired) == (CHAIN, 1, CHAIN)
     assert speculation.ahead == CHAIN - 1
+
+
+def touched(rows: np.ndarray, group: int) -> Touches:
+    """Reads of extents of one group that were all warm, and with which it came back."""
+    count = len(rows)
+    none, one = np.zeros(0, np.int64), np.array([group])
+    return Touches(
+        rows, np.full(count, group), np.zeros(count, np.uint8), np.zeros(count),
+        np.ones(count, bool), np.zeros(count, bool), np.ones(count, bool), np.full(count, 3.0),
+        one, np.ones(1, bool), one, none, none, none, np.zeros(0),
+    )  # fmt: skip
+
+
+def test_what_was_fetched_and_read_counts_although_it_is_evicted_before_its_burst_is_over() -> None:
+    speculation, extents, numbers = made(1)
+    fetches = speculation.propose(
+        Source.RETURN, candidates(numbers, [2.0]), 99, 1.0, is_idle=True
+    )  # fmt: skip
+    extents.marks[:CHAIN] &= 255 - WAITING
+    extents.resident[:CHAIN] = 1
+    ends = np.full(CHAIN, OrderEnd.LANDED, np.uint8)
+    speculation.see_fetched(Fetched(fetches.rows, ends, np.full(CHAIN, 2.0)))
+    gone = np.array([0, 1])
+    read = np.zeros(2, bool)
+    speculation.see_evictions(Evictions(gone, gone.astype(np.uint8), gone * 1.0, read, gone * 1.0))
+    assert (extents.marks[gone] == PREDICTED | READ_AHEAD).all()
+    assert speculation.ahead == CHAIN - 2
+    speculation.see_touches(touched(np.arange(CHAIN), int(numbers[0])))
+    report = speculation.ledger.report()[Source.RETURN]
+    assert (report.in_time, report.evicted) == (CHAIN, 0)
+    assert speculation.guard.gained == CHAIN
+    assert speculation.ahead == 0 and (extents.marks[:CHAIN] == 0).all()
 
 
 def test_what_is_held_out_is_not_fetched_and_not_asked_again() -> None:
