@@ -23,12 +23,10 @@ from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.groups import FREE, LIVE, SHARED, TAIL, Groups
 from prestage.target.prestager.hazard import F64
-from prestage.target.prestager.strands import strands
+from prestage.target.prestager.strands import COVERAGE, strands
 
-__all__ = ["COVERAGE", "Accesses", "Bools", "Formation", "Touches"]
+__all__ = ["Accesses", "Bools", "Formation", "Touches"]
 
-COVERAGE: Final = 0.5
-"""Of a group, in a piece that goes on with it."""
 SPARE: Final = 1
 """Extents of a group that may be left out anyway: the last of a chain is often written anew."""
 HISTORY: Final = 0.3

@@ -17,10 +17,10 @@ from prestage.target.prestager.extents import ABSENT, I64, ExtentMap
 from prestage.target.prestager.groups import LIVE, Groups
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["strands"]
+__all__ = ["COVERAGE", "strands"]
 
 COVERAGE: Final = 0.5
-"""Of a group, in a burst that it is a strand of."""
+"""Of a group, in a piece that goes on with it, and in a burst that it is a strand of."""
 LEAST: Final = 2
 """Extents of a group, below which it is no strand of its own."""
 
@@ -36,7 +36,8 @@ def strands(
     number = extents.group[rows].astype(np.int64)
     own = np.flatnonzero((number >= 0) & (groups.kind[np.maximum(number, 0)] == LIVE))
     size = len(groups.kind)
-    pair, held = _held(burst[own] * size + number[own], rows[own])
+    pair_of = burst[own] * size + number[own]
+    pair, held = _held(pair_of, rows[own])
     of_burst, of_group = np.divmod(pair, size)
     is_current = current[of_burst] == of_group
     is_strand = is_current | ((held >= COVERAGE * groups.size[of_group]) & (held >= LEAST))
@@ -50,9 +51,8 @@ def strands(
     label = np.full(len(rows), ABSENT, np.int64)
     if not is_parted.any():
         return label
-    wanted = burst[own] * size + number[own]
-    at = np.minimum(np.searchsorted(pair, wanted), len(pair) - 1)
-    label[own] = np.where(pair[at] == wanted, strand[at], ABSENT)
+    at = np.minimum(np.searchsorted(pair, pair_of), len(pair) - 1)
+    label[own] = np.where(pair[at] == pair_of, strand[at], ABSENT)
     return _filled(label, burst, current, is_parted)
 
 
