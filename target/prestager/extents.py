@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "READ_AHEAD", "WAITING", "ExtentMap",
-    "extent_keys",
+    "ABSENT", "AHEAD", "EXTENT_BITS", "I64", "PREDICTED", "READ_AHEAD", "WAITING",
+    "WAS_FETCHED", "ExtentMap", "extent_keys",
 ]  # fmt: skip
 
 I64 = NDArray[np.int64]
@@ -24,6 +24,7 @@ WAITING: Final = 1
 PREDICTED: Final = 2
 AHEAD: Final = 4
 READ_AHEAD: Final = 8
+WAS_FETCHED: Final = AHEAD | READ_AHEAD
 EXTENT_BITS: Final = 48
 """Of a key; the volume is above them."""
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)

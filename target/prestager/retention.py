@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
 from prestage.target.prestager.classes import STRATA, queue_classes, value_classes
-from prestage.target.prestager.extents import AHEAD, I64, READ_AHEAD, ExtentMap
+from prestage.target.prestager.extents import I64, WAS_FETCHED, ExtentMap
 from prestage.target.prestager.formation import Bools, Touches
 from prestage.target.prestager.groups import LIVE, SHARED, Groups
 from prestage.target.prestager.hazard import F64, ReturnHazard
@@ -89,7 +89,7 @@ class Retention:
         keys = self._extents.key[touches.rows]
         learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
         classes = {"lru": learned, "mq": queue, LEARNED: learned}
-        was_fetched = self._extents.marks[touches.rows] & (AHEAD | READ_AHEAD) != 0
+        was_fetched = self._extents.marks[touches.rows] & WAS_FETCHED != 0
         is_kept = touches.is_hit & ~was_fetched
         seen = Sampled(keys, touches.times_s, is_read, touches.is_hit, is_kept)
         self.shadows.see(seen, classes, self._tables)

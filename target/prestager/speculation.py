@@ -14,6 +14,7 @@ from prestage.target.prestager.extents import (
     PREDICTED,
     READ_AHEAD,
     WAITING,
+    WAS_FETCHED,
     ExtentMap,
 )
 from prestage.target.prestager.formation import Bools, Touches
@@ -108,7 +109,7 @@ class Speculation:
         which, slots = which[slots >= 0], slots[slots >= 0]
         is_hit = touches.is_hit[which] & ~touches.is_write[which]
         self.ledger.see_hits(slots, is_hit)
-        ahead = (marks[which] & (AHEAD | READ_AHEAD)) != 0
+        ahead = (marks[which] & WAS_FETCHED) != 0
         self.guard.see_gain(int(np.sum(is_hit & ahead)))
 
     def see_evictions(self, gone: Evictions) -> None:
