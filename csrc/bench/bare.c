@@ -1,17 +1,21 @@
 /* The floor: a socket server that does nothing but what the wire forces.
  *
- *   bare PORT-FILE
+ *   bare PORT-FILE [poll]
  *
  * For each 72-byte read request it sends a 24-byte C2HData header (LAST, SUCCESS) and the payload
  * from one warm buffer; for each write it takes the payload into one buffer (by R2T when it is not
- * in the capsule) and sends a 24-byte response. One thread, epoll, one receive and one send a pass
- * and connection: no NVMe state, no lookup, no checks. It ends with its standard input.
+ * in the capsule) and sends a 24-byte response. It answers ICReq, and makes and checks the digests
+ * that were asked for there, of every payload anew. One thread, epoll, one receive and one send a
+ * pass and connection: no NVMe state, no lookup, no checks but of digests. With `poll` it does not
+ * sleep while there are connections, but receives from each in turn. It ends with its standard
+ * input.
  */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -20,7 +24,9 @@
 
 #include "wire.h"
 
-enum { CONNECTIONS = 64, BATCH = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20 };
+enum { EVENTS = 256, BATCH = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20 };
+/* When polling: how often the connections are looked at before others are let in. */
+enum { POLL_PASSES = 64 };
 
 struct connection {
   struct connection *next;
@@ -29,8 +35,12 @@ struct connection {
   size_t length;       /* in bytes */
   size_t payload_left; /* of the write whose payload comes now */
   uint16_t payload_cid;
-  struct iovec out[2 * BATCH];
-  struct short_pdu headers[BATCH];
+  uint8_t digests;
+  bool awaits_digest; /* of the payload that has come */
+  uint32_t payload_crc;
+  struct iovec out[3 * BATCH];
+  struct sent_short headers[BATCH];
+  uint32_t data_digests[BATCH];
   size_t out_count, header_count;
 };
 
@@ -59,37 +69,82 @@ static void flush_out(struct connection *connection) {
   connection->out_count = connection->header_count = 0;
 }
 
-static struct short_pdu *put(struct connection *connection, uint8_t type, uint32_t plen) {
+static void put_out(struct connection *connection, const void *bytes, size_t length) {
+  connection->out[connection->out_count++] = (struct iovec){(void *)(uintptr_t)bytes, length};
+}
+
+static struct short_pdu *begin_pdu(struct connection *connection, uint8_t type) {
   if (connection->header_count == BATCH) flush_out(connection);
-  struct short_pdu *pdu = &connection->headers[connection->header_count++];
+  struct short_pdu *pdu = &connection->headers[connection->header_count++].pdu;
   memset(pdu, 0, sizeof *pdu);
   pdu->type = type;
   pdu->hlen = SHORT_PDU;
-  pdu->plen = plen;
-  connection->out[connection->out_count++] = (struct iovec){pdu, SHORT_PDU};
   return pdu;
 }
 
+/* Queue the header that was begun last; `data_bytes` follow it, with their digest. */
+static void end_pdu(struct connection *connection, size_t data_bytes) {
+  struct sent_short *sent = &connection->headers[connection->header_count - 1];
+  uint32_t hdgst = header_digest_bytes(connection->digests);
+  sent->pdu.plen = SHORT_PDU + hdgst + (uint32_t)data_bytes;
+  if (hdgst) {
+    sent->pdu.flags |= PS_PDU_HDGST;
+    sent->digest = crc_of(&sent->pdu, SHORT_PDU);
+  }
+  put_out(connection, sent, SHORT_PDU + hdgst);
+}
+
 static void respond(struct connection *connection, uint16_t cid) {
-  put(connection, PS_PDU_RESPONSE, SHORT_PDU)->cid = cid;
+  begin_pdu(connection, PS_PDU_RESPONSE)->cid = cid;
+  end_pdu(connection, 0);
+}
+
+static void send_payload(struct connection *connection, uint16_t cid, uint32_t length) {
+  uint32_t ddgst = data_digest_bytes(connection->digests);
+  struct short_pdu *pdu = begin_pdu(connection, PS_PDU_C2H_DATA);
+  uint32_t *digest = &connection->data_digests[connection->header_count - 1];
+  pdu->flags = PS_PDU_LAST | PS_PDU_SUCCESS | (ddgst ? PS_PDU_DDGST : 0);
+  pdu->pdo = (uint8_t)(SHORT_PDU + header_digest_bytes(connection->digests));
+  pdu->cccid = cid;
+  pdu->length = length;
+  end_pdu(connection, length + ddgst);
+  put_out(connection, payload, length);
+  if (ddgst == 0) return;
+  *digest = crc_of(payload, length);
+  put_out(connection, digest, ddgst);
+}
+
+static void expect_payload(struct connection *connection, uint16_t cid, size_t length) {
+  connection->payload_left = length;
+  connection->payload_cid = cid;
+  connection->payload_crc = CRC_BEGIN;
 }
 
 static void serve_capsule(struct connection *connection, const struct capsule *capsule) {
   if (capsule->opcode == PS_OP_READ) {
-    struct short_pdu *pdu = put(connection, PS_PDU_C2H_DATA, SHORT_PDU + capsule->sgl_length);
-    pdu->flags = PS_PDU_LAST | PS_PDU_SUCCESS;
-    pdu->pdo = SHORT_PDU;
-    pdu->cccid = capsule->cid;
-    pdu->length = capsule->sgl_length;
-    connection->out[connection->out_count++] = (struct iovec){payload, capsule->sgl_length};
-  } else if (capsule->plen > CAPSULE) {
-    connection->payload_left = capsule->plen - CAPSULE;
-    connection->payload_cid = capsule->cid;
+    send_payload(connection, capsule->cid, capsule->sgl_length);
+  } else if (capsule->pdo != 0) {
+    expect_payload(connection, capsule->cid, capsule->sgl_length);
   } else {
-    struct short_pdu *pdu = put(connection, PS_PDU_R2T, SHORT_PDU);
+    struct short_pdu *pdu = begin_pdu(connection, PS_PDU_R2T);
     pdu->cccid = pdu->ttag = capsule->cid;
     pdu->length = capsule->sgl_length;
+    end_pdu(connection, 0);
   }
+}
+
+static void __attribute__((noreturn)) die_of(const char *what) {
+  fprintf(stderr, "bare: %s\n", what);
+  exit(1);
+}
+
+/* ICReq: whatever digests are asked for are granted. */
+static void negotiate(struct connection *connection, const struct ic *request) {
+  struct ic response = {
+      .type = PS_PDU_ICRESP, .hlen = IC, .plen = IC, .digests = request->digests, .limit = PAYLOAD};
+  connection->digests = request->digests;
+  if (send(connection->fd, &response, sizeof response, 0) != sizeof response)
+    die_of("an ICResp could not be sent");
 }
 
 /* One PDU at `at`; returns its header's length, 0 when more bytes are needed. */
@@ -97,34 +152,58 @@ static size_t serve_pdu(struct connection *connection, size_t at) {
   const uint8_t *bytes = connection->bytes + at;
   size_t left = connection->length - at;
   if (left < SHORT_PDU) return 0;
+  if (bytes[0] == PS_PDU_ICREQ) {
+    if (left < IC) return 0;
+    negotiate(connection, (const void *)bytes);
+    return IC;
+  }
+  uint32_t hlen = bytes[0] == PS_PDU_H2C_DATA ? SHORT_PDU : CAPSULE;
+  size_t length = hlen + header_digest_bytes(connection->digests);
+  if (left < length) return 0;
+  if (!header_is_whole(bytes, hlen, connection->digests)) die_of("a header's digest is wrong");
   if (bytes[0] == PS_PDU_H2C_DATA) {
     const struct short_pdu *pdu = (const void *)bytes;
-    connection->payload_left = pdu->length;
-    connection->payload_cid = pdu->cccid;
-    return SHORT_PDU;
+    expect_payload(connection, pdu->cccid, pdu->length);
+  } else {
+    serve_capsule(connection, (const void *)bytes);
   }
-  if (left < CAPSULE) return 0;
-  serve_capsule(connection, (const void *)bytes);
-  return CAPSULE;
+  return length;
 }
 
-static size_t take_payload(struct connection *connection, size_t available) {
+static size_t take_payload(struct connection *connection, const uint8_t *bytes, size_t available) {
   size_t part = available < connection->payload_left ? available : connection->payload_left;
+  bool has_digest = (connection->digests & PS_DIGEST_DATA) != 0;
+  if (has_digest) connection->payload_crc = crc_extend(connection->payload_crc, bytes, part);
   connection->payload_left -= part;
-  if (connection->payload_left == 0) respond(connection, connection->payload_cid);
+  if (connection->payload_left > 0) return part;
+  connection->awaits_digest = has_digest;
+  if (!has_digest) respond(connection, connection->payload_cid);
   return part;
+}
+
+/* The digest behind a payload; returns its length, 0 when more bytes are needed. */
+static size_t take_digest(struct connection *connection, size_t at) {
+  uint32_t came;
+  if (connection->length - at < sizeof came) return 0;
+  memcpy(&came, connection->bytes + at, sizeof came);
+  if (came != ~connection->payload_crc) die_of("the digest of data is wrong");
+  connection->awaits_digest = false;
+  respond(connection, connection->payload_cid);
+  return sizeof came;
 }
 
 static void serve_bytes(struct connection *connection) {
   size_t at = 0;
   while (at < connection->length) {
     if (connection->payload_left > 0) {
-      size_t part = take_payload(connection, connection->length - at);
-      memcpy(sink, connection->bytes + at, part);
+      const uint8_t *bytes = connection->bytes + at;
+      size_t part = take_payload(connection, bytes, connection->length - at);
+      memcpy(sink, bytes, part);
       at += part;
       continue;
     }
-    size_t used = serve_pdu(connection, at);
+    size_t used =
+        connection->awaits_digest ? take_digest(connection, at) : serve_pdu(connection, at);
     if (used == 0) break;
     at += used;
   }
@@ -133,18 +212,18 @@ static void serve_bytes(struct connection *connection) {
 }
 
 /* Receive once, payload straight into the sink; false when the peer has closed. */
-static int serve(struct connection *connection) {
+static bool serve(struct connection *connection) {
   struct iovec in[2] = {{sink, connection->payload_left},
                         {connection->bytes + connection->length, BUFFER - connection->length}};
   ssize_t got = readv(connection->fd, in, 2);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 1;
-  if (got <= 0) return 0;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (got <= 0) return false;
   size_t direct = (size_t)got < connection->payload_left ? (size_t)got : connection->payload_left;
-  if (direct > 0) take_payload(connection, direct);
+  if (direct > 0) take_payload(connection, sink, direct);
   connection->length += (size_t)got - direct;
   serve_bytes(connection);
   flush_out(connection);
-  return 1;
+  return true;
 }
 
 static int listen_on_loopback(const char *port_file) {
@@ -152,7 +231,7 @@ static int listen_on_loopback(const char *port_file) {
   socklen_t size = sizeof address;
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-      listen(fd, CONNECTIONS) != 0 || getsockname(fd, (struct sockaddr *)&address, &size) != 0)
+      listen(fd, EVENTS) != 0 || getsockname(fd, (struct sockaddr *)&address, &size) != 0)
     die("bare: listen");
   FILE *file = fopen(port_file, "w");
   if (file == NULL) die(port_file);
@@ -161,46 +240,70 @@ static int listen_on_loopback(const char *port_file) {
   return fd;
 }
 
-static struct connection *connections; /* all, to the end of the process */
+static struct connection *connections;
 
-static void accept_one(int epoll_fd, int listener) {
+/* When polling, a connection is in the list alone. */
+static void accept_one(int epoll_fd, int listener, bool is_polling) {
   const int on = 1;
   struct connection *connection = calloc(1, sizeof *connection);
   if (connection == NULL) die("bare: memory");
   connection->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
   if (connection->fd < 0) die("bare: accept");
   setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0) die("bare: epoll");
   connection->next = connections;
   connections = connection;
+  if (is_polling) return;
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0) die("bare: epoll");
 }
 
-int main(int argc, char **argv) {
-  if (argc != 2) {
-    fprintf(stderr, "usage: bare PORT-FILE\n");
-    return 2;
+static void end_connection(struct connection *ended) {
+  struct connection **at = &connections;
+  while (*at != ended) at = &(*at)->next;
+  *at = ended->next;
+  close(ended->fd);
+  free(ended);
+}
+
+static void poll_all(void) {
+  for (int pass = 0; pass < POLL_PASSES; pass++) {
+    for (struct connection *each = connections, *next; each != NULL; each = next) {
+      next = each->next;
+      if (!serve(each)) end_connection(each);
+    }
   }
-  signal(SIGPIPE, SIG_IGN); /* A generator may be gone before its last answers are sent. */
-  memset(payload, 0x5a, sizeof payload);
-  int epoll_fd = epoll_create1(0), listener = listen_on_loopback(argv[1]);
+}
+
+static void run(int epoll_fd, int listener, bool is_polling) {
   static int listener_tag, input_tag;
   struct epoll_event on_listener = {.events = EPOLLIN, .data.ptr = &listener_tag};
   struct epoll_event on_input = {.events = EPOLLIN | EPOLLHUP, .data.ptr = &input_tag};
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &on_listener);
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &on_input);
   for (;;) {
-    struct epoll_event events[CONNECTIONS];
-    int count = epoll_wait(epoll_fd, events, CONNECTIONS, -1);
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(epoll_fd, events, EVENTS, is_polling && connections != NULL ? 0 : -1);
     for (int i = 0; i < count; i++) {
-      if (events[i].data.ptr == &input_tag) return 0;
+      if (events[i].data.ptr == &input_tag) return;
       if (events[i].data.ptr == &listener_tag) {
-        accept_one(epoll_fd, listener);
+        accept_one(epoll_fd, listener, is_polling);
       } else if (!serve(events[i].data.ptr)) {
-        struct connection *connection = events[i].data.ptr;
-        close(connection->fd);
-        free(connection);
+        end_connection(events[i].data.ptr);
       }
     }
+    if (is_polling) poll_all();
   }
+}
+
+int main(int argc, char **argv) {
+  bool is_polling = argc == 3 && strcmp(argv[2], "poll") == 0;
+  if (argc != 2 && !is_polling) {
+    fprintf(stderr, "usage: bare PORT-FILE [poll]\n");
+    return 2;
+  }
+  signal(SIGPIPE, SIG_IGN); /* A generator may be gone before its last answers are sent. */
+  memset(payload, 0x5a, sizeof payload);
+  int epoll_fd = epoll_create1(0), listener = listen_on_loopback(argv[1]);
+  run(epoll_fd, listener, is_polling);
+  return 0;
 }

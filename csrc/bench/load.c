@@ -3,10 +3,17 @@
  *   load ADDRESS PORT NQN|bare OP SIZE DEPTH CONNECTIONS SECONDS SPAN [KEY=VALUE...]
  *
  * OP is read, write, mixed (two reads to a write) or none, SIZE and SPAN are bytes (SPAN: how much
- * of the namespace is touched, from its start, at random), DEPTH is per connection. Prints one JSON
+ * of a namespace is touched, from its start, at random), DEPTH is per connection. Prints one JSON
  * object. One thread, epoll. Without `rate` that many commands are always in flight (closed loop).
  *
- *   pid=N            also the CPU time that this process uses meanwhile
+ *   pid=N            also the CPU time that this process uses meanwhile, and its resident memory
+ *                    at the end
+ *   commands=N       then it is over, SECONDS is only a limit
+ *   poll=1           never sleep: receive from each connection in turn
+ *   header_digest=1  and data_digest=1, on I/O queues: made and checked here too
+ *   nsid=N           the first namespace that is touched (1)
+ *   namespaces=N     from that one on, at random
+ *   idle=N           connections beside those that do nothing (admin queues among them)
  *   rate=N           commands a second at random times (Poisson), whatever is in flight: latency
  *                    counts from when a command was due
  *   cold_percent=N   of the reads go beyond SPAN, to the rest of the namespace
@@ -16,7 +23,7 @@
  *   seed=N           of places and times
  *   host=NQN         of the host
  *   flood=MIX        hints beside it on a queue of their own: sets, signatures, intents, mix,
- *                    hostile (flood.h). With OP none they are the whole load
+ *                    hostile (flood.h). With OP none they, or what idles, are the whole load
  *   flood_nqn=NQN    to this subsystem, not to that of the reads
  *   flood_host=NQN   in the name of this host, then
  *   flood_rate=N     records a second (0: as fast as they are taken)
@@ -30,6 +37,7 @@
 #include <math.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,7 +51,7 @@ struct load {
   struct options options;
   struct geometry geometry;
   struct histogram histogram;
-  uint64_t seed, until_ns, due_ns, done, reads;
+  uint64_t seed, until_ns, due_ns, started, done, reads;
   uint64_t turn; /* of a scan: commands so far, and where it began */
   bool is_over;
   uint32_t queue_count; /* with the flood's */
@@ -82,19 +90,27 @@ static void start(struct load *load, struct queue *queue, uint16_t cid, uint64_t
   bool is_read =
       options->kind == READ || (options->kind == MIXED && random_next(&load->seed) % 3 != 0);
   uint64_t slba = some_place(load) / load->geometry.block_size;
+  bool is_one = options->namespaces == 1;
+  uint32_t nth = is_one ? 0 : (uint32_t)((random_next(&load->seed) >> 8) % options->namespaces);
   struct capsule sqe = {.opcode = is_read ? PS_OP_READ : PS_OP_WRITE,
-                        .nsid = 1,
+                        .nsid = options->nsid + nth,
                         .cdw10 = (uint32_t)slba,
                         .cdw11 = (uint32_t)(slba >> 32),
                         .cdw12 = options->size / load->geometry.block_size - 1};
+  load->started++;
   queue->started_ns[cid] = options->stamped ? clock_now_ns() : started_ns;
   queue_command(queue, &sqe, cid, is_read ? NULL : payload, options->size,
                 load->geometry.in_capsule);
 }
 
+/* All that there shall be have been started. */
+static bool is_enough(const struct load *load) {
+  return load->options.commands > 0 && load->started >= load->options.commands;
+}
+
 /* With a rate: start what is due, as far as there are commands. */
 static void start_due(struct load *load, uint64_t now_ns) {
-  while (load->due_ns <= now_ns && load->idle_count > 0 && !load->is_over) {
+  while (load->due_ns <= now_ns && load->idle_count > 0 && !load->is_over && !is_enough(load)) {
     load->idle_count--;
     start(load, load->idle[load->idle_count].queue, load->idle[load->idle_count].cid, load->due_ns);
     double uniform = ((double)(random_next(&load->seed) >> 11) + 1.0) / 9007199254740993.0;
@@ -106,12 +122,13 @@ static void ended(struct queue *queue, uint16_t cid, uint64_t now_ns) {
   struct load *load = queue->owner;
   histogram_add(&load->histogram, now_ns - queue->started_ns[cid]);
   load->done++;
-  load->reads += queue->capsules[cid].opcode == PS_OP_READ;
-  load->is_over = load->is_over || now_ns >= load->until_ns;
+  load->reads += queue->capsules[cid].pdu.opcode == PS_OP_READ;
+  load->is_over =
+      load->is_over || now_ns >= load->until_ns || (is_enough(load) && load->done == load->started);
   if (load->options.rate > 0) {
     load->idle[load->idle_count].queue = queue;
     load->idle[load->idle_count++].cid = cid;
-  } else if (!load->is_over) {
+  } else if (!load->is_over && !is_enough(load)) {
     start(load, queue, cid, now_ns);
   }
 }
@@ -144,7 +161,7 @@ static void start_all(struct load *load, uint64_t now_ns) {
     if (load->options.stamped) queue_stamp(queue);
     queue->owner = load;
     queue->ended = ended;
-    for (uint32_t cid = 0; cid < load->options.depth; cid++) {
+    for (uint32_t cid = 0; cid < load->options.depth && !is_enough(load); cid++) {
       if (load->options.rate == 0) {
         start(load, queue, (uint16_t)cid, now_ns);
         continue;
@@ -155,23 +172,37 @@ static void start_all(struct load *load, uint64_t now_ns) {
   }
 }
 
-static void run(struct load *load) {
+static int epoll_of(struct load *load) {
   int epoll_fd = epoll_create1(0);
   if (epoll_fd < 0) die("load: epoll");
   for (uint32_t i = 0; i < load->queue_count; i++) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = &load->queues[i]};
     epoll_ctl(epoll_fd, EPOLL_CTL_ADD, load->queues[i].fd, &event);
   }
+  return epoll_fd;
+}
+
+/* Sleep until something came or it is `next_ns`, and take what came. */
+static void wait_and_receive(int epoll_fd, uint64_t now_ns, uint64_t next_ns) {
+  struct epoll_event events[QUEUES_MOST + 1];
+  uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+  struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+  int count = epoll_pwait2(epoll_fd, events, QUEUES_MOST + 1, &wait, NULL);
+  for (int i = 0; i < count; i++) queue_receive(events[i].data.ptr);
+}
+
+static void run(struct load *load) {
+  int epoll_fd = epoll_of(load);
   start_all(load, clock_now_ns());
   for (;;) {
-    struct epoll_event events[QUEUES_MOST + 1];
     uint64_t now_ns = clock_now_ns();
     uint64_t next_ns = keep_time(load, now_ns);
     if (load->is_over) break;
-    uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
-    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
-    int count = epoll_pwait2(epoll_fd, events, QUEUES_MOST + 1, &wait, NULL);
-    for (int i = 0; i < count; i++) queue_receive(events[i].data.ptr);
+    if (!load->options.poll) {
+      wait_and_receive(epoll_fd, now_ns, next_ns);
+      continue;
+    }
+    for (uint32_t i = 0; i < load->queue_count; i++) queue_receive(&load->queues[i]);
   }
   close(epoll_fd);
 }
@@ -183,6 +214,17 @@ static void report_flood(const struct flood *flood, double seconds) {
       (unsigned long long)flood->records, (unsigned long long)flood->batches,
       (unsigned long long)flood->accepted, (unsigned long long)flood->dropped,
       (double)flood->records / seconds);
+}
+
+/* Resident memory of a process; 0 when it is gone. */
+static uint64_t resident_bytes(uint64_t pid) {
+  char path[64], text[128] = "";
+  snprintf(path, sizeof path, "/proc/%llu/statm", (unsigned long long)pid);
+  FILE *file = fopen(path, "r");
+  if (file == NULL) return 0;
+  const char *second = fgets(text, sizeof text, file) == NULL ? NULL : strchr(text, ' ');
+  fclose(file);
+  return second == NULL ? 0 : strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void report(const struct load *load, uint64_t elapsed_ns, uint64_t cpu_ns,
@@ -198,6 +240,8 @@ static void report(const struct load *load, uint64_t elapsed_ns, uint64_t cpu_ns
       (double)histogram_at(&load->histogram, 0.99) / 1e3,
       (double)histogram_at(&load->histogram, 0.999) / 1e3, (double)cpu_ns / each,
       (double)own_cpu_ns / each, (double)cpu_ns / 1e9, seconds);
+  if (load->options.pid != 0)
+    printf(", \"resident_bytes\": %llu", (unsigned long long)resident_bytes(load->options.pid));
   if (load->flood != NULL) report_flood(load->flood, seconds);
   printf("}\n");
 }
@@ -217,6 +261,7 @@ static void connect_flood(struct load *load, uint16_t qid) {
   if (load->flood == NULL) die("load: memory");
   struct queue *queue = &load->queues[load->queue_count++];
   queue->fd = queue_connect(&endpoint, qid, config.depth, &geometry);
+  queue->digests = endpoint.digests;
   config.block_size = geometry.block_size;
   config.in_capsule = geometry.in_capsule;
   flood_init(load->flood, &config, queue, clock_now_ns());
@@ -225,26 +270,40 @@ static void connect_flood(struct load *load, uint16_t qid) {
 static void connect_all(struct load *load) {
   const struct options *options = &load->options;
   const struct endpoint *endpoint = &options->endpoint;
-  uint32_t queues = options->connections + (options->has_flood ? 1 : 0);
-  load->geometry = (struct geometry){.block_size = 4096, .blocks = 1u << 30, .in_capsule = 8192};
-  if (queues == 0) {
-    fprintf(stderr, "load: OP none needs a flood\n");
+  if (options->connections == 0 && !options->has_flood && options->idle == 0) {
+    fprintf(stderr, "load: OP none needs a flood, or something that idles\n");
     exit(2);
   }
-  if (endpoint->nqn != NULL) admin_connect(endpoint, queues, &load->geometry);
+  load->geometry = (struct geometry){
+      .block_size = 4096, .blocks = 1u << 30, .in_capsule = 8192, .nsid = options->nsid};
+  load->queues = calloc(QUEUES_MOST + 1, sizeof *load->queues); /* with the flood's */
+  if (load->queues == NULL) die("load: memory");
+  uint16_t last = 0;
+  if (options->connections > 0) {
+    int fds[QUEUES_MOST];
+    last = queues_connect(endpoint, options->connections, options->depth, &load->geometry, fds);
+    for (; load->queue_count < options->connections; load->queue_count++) {
+      load->queues[load->queue_count].fd = fds[load->queue_count];
+      load->queues[load->queue_count].digests = endpoint->digests;
+    }
+  } else if (endpoint->nqn != NULL) {
+    admin_connect(endpoint, 1, &load->geometry);
+  }
   uint64_t bytes = load->geometry.blocks * load->geometry.block_size;
   if (options->span > bytes || options->span < options->size) {
     fprintf(stderr, "load: SPAN must be between SIZE and the namespace's size\n");
     exit(2);
   }
-  load->queues = calloc(queues, sizeof *load->queues);
-  if (load->queues == NULL) die("load: memory");
-  for (; load->queue_count < options->connections; load->queue_count++) {
-    uint16_t qid = (uint16_t)(load->queue_count + 1);
-    load->queues[load->queue_count].fd =
-        queue_connect(endpoint, qid, options->depth, &load->geometry);
-  }
-  if (options->has_flood) connect_flood(load, (uint16_t)queues);
+  if (options->has_flood) connect_flood(load, (uint16_t)(last + 1));
+  if (options->idle > 0) idle_connect(endpoint, options->idle, load->geometry);
+}
+
+/* As many as the system lets a process open. */
+static void open_many_files(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) die("load: files");
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) die("load: files");
 }
 
 int main(int argc, char **argv) {
@@ -256,6 +315,7 @@ int main(int argc, char **argv) {
   bool has_pid = load.options.pid != 0;
   if (has_pid && clock_getcpuclockid((pid_t)load.options.pid, &cpu_clock) != 0) die("load: pid");
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* a wait of microseconds is one */
+  open_many_files();
   connect_all(&load);
   uint64_t cpu_ns = clock_ns(cpu_clock), own_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
   uint64_t start_ns = clock_now_ns();

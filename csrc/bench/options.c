@@ -49,9 +49,16 @@ static bool set_number(struct options *options, const char *name, const char *te
   const struct setting settings[] = {
       {"pid", 1, 1 << 22, &options->pid, NULL},
       {"rate", 1, 10000000, &options->rate, NULL},
+      {"commands", 1, UINT64_MAX / 2, &options->commands, NULL},
       {"cold_percent", 0, 100, &options->cold_percent, NULL},
       {"sequential", 0, 1, &options->sequential, NULL},
       {"stamped", 0, 1, &options->stamped, NULL},
+      {"poll", 0, 1, &options->poll, NULL},
+      {"header_digest", 0, 1, &options->header_digest, NULL},
+      {"data_digest", 0, 1, &options->data_digest, NULL},
+      {"nsid", 1, UINT32_MAX, NULL, &options->nsid},
+      {"namespaces", 1, 1024, NULL, &options->namespaces},
+      {"idle", 1, IDLE_MOST, NULL, &options->idle},
       {"seed", 1, UINT64_MAX, &options->seed, NULL},
       {"flood_rate", UNLIMITED_RATE, 100000000, &flood->rate, NULL},
       {"flood_records", 1, UINT64_MAX, &flood->records, NULL},
@@ -111,7 +118,7 @@ void read_options(struct options *options, int count, char **arguments) {
             " [KEY=VALUE...]\n");
     exit(2);
   }
-  *options = (struct options){.seed = 88172645463325252u};
+  *options = (struct options){.seed = 88172645463325252u, .nsid = 1, .namespaces = 1};
   options->endpoint = (struct endpoint){.address = arguments[1],
                                         .port = arguments[2],
                                         .nqn = arguments[3],
@@ -130,4 +137,6 @@ void read_options(struct options *options, int count, char **arguments) {
   options->flood.warm_span = options->span;
   options->flood.by_pages = options->flood.extension != 0;
   if (options->kind == NOTHING) options->connections = 0;
+  options->endpoint.digests = (uint8_t)((options->header_digest ? PS_DIGEST_HEADER : 0) |
+                                        (options->data_digest ? PS_DIGEST_DATA : 0));
 }

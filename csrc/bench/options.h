@@ -7,7 +7,7 @@
 
 #include "flood.h"
 
-enum { QUEUES_MOST = 64 };
+enum { QUEUES_MOST = 256, IDLE_MOST = 16384 };
 
 enum kind { READ, WRITE, MIXED, NOTHING };
 
@@ -15,7 +15,9 @@ struct options {
   struct endpoint endpoint;
   enum kind kind;
   uint32_t size, depth, connections;
-  uint64_t duration_ns, span, pid, rate, cold_percent, sequential, stamped, seed;
+  uint32_t nsid, namespaces, idle;
+  uint64_t duration_ns, span, pid, rate, commands, cold_percent, sequential, stamped, poll, seed;
+  uint64_t header_digest, data_digest;
   bool has_flood;
   const char *flood_nqn, *flood_host; /* NULL: as the reads */
   struct flood_config flood;

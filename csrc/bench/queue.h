@@ -13,6 +13,7 @@ enum { DEPTH_MOST = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20 };
 
 struct queue {
   int fd;
+  uint8_t digests;
   /* A command has ended; DW0 and DW1 of its response are in `result`. May start another. */
   void (*ended)(struct queue *queue, uint16_t cid, uint64_t now_ns);
   void *owner;
@@ -22,10 +23,13 @@ struct queue {
   size_t length;
   size_t payload_left; /* of a C2HData that is arriving */
   uint16_t payload_cid;
-  bool payload_ends; /* SUCCESS: no response follows */
-  struct capsule capsules[DEPTH_MOST];
+  bool payload_ends;  /* SUCCESS: no response follows */
+  bool awaits_digest; /* of the payload that has arrived */
+  uint32_t payload_crc;
+  struct sent_capsule capsules[DEPTH_MOST];
   const void *payloads[DEPTH_MOST]; /* what a command writes */
-  struct short_pdu data[DEPTH_MOST];
+  struct sent_short data[DEPTH_MOST];
+  uint32_t data_digests[DEPTH_MOST]; /* of those payloads */
   uint64_t started_ns[DEPTH_MOST];
   struct iovec out[4 * DEPTH_MOST];
   size_t out_count, out_first;
