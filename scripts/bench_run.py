@@ -23,6 +23,7 @@ NQN = "nqn.2026-11.io.prestage:bench"
 SPAN_BYTES = 64 << 20
 """What reads touch, written once so that they are tier hits."""
 READY_S = 15.0
+FILL_LIMIT_S = 120.0
 RESAMPLES = 2000
 SERVER_CORE, GENERATOR_CORE = 0, 1
 PLAIN_CONFIG = f"""[[listeners]]
@@ -48,19 +49,20 @@ NO_OPTIONS: Options = {}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One load: operation, size of an I/O, commands in flight, connections."""
+    """One load: operation, size of an I/O, commands in flight, connections; `more` in its name."""
 
     operation: str
     size_bytes: int
     depth: int
     connections: int = 1
+    more: str = ""
 
     @property
     def name(self) -> str:
         """As it is printed."""
-        size = f"{self.size_bytes >> 10}K" if self.size_bytes < 1 << 20 else "1M"
         many = f" x{self.connections}" if self.connections > 1 else ""
-        return f"{self.operation} {size} QD{self.depth}{many}"
+        more = f" {self.more}" if self.more else ""
+        return f"{self.operation} {size_text(self.size_bytes)} QD{self.depth}{many}{more}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +76,19 @@ class Server:
     control_socket: str = ""
 
 
+def size_text(size_bytes: int) -> str:
+    """Return a size as it is printed."""
+    for unit, letter in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
+        if size_bytes >= unit:
+            return f"{size_bytes // unit}{letter}"
+    return str(size_bytes)
+
+
 # ---- processes ----
 
 
-def pinned(core: int, command: Sequence[str]) -> list[str]:
-    """Return the command on one core, where there is more than one."""
+def pinned(core: int | str, command: Sequence[str]) -> list[str]:
+    """Return the command on one core (or a list of them), where there is more than one."""
     return ["taskset", "-c", str(core), *command] if (os.cpu_count() or 1) > 1 else list(command)
 
 
@@ -90,12 +100,11 @@ def build(*programs: str) -> None:
 
 
 @contextlib.contextmanager
-def bare_server(folder: Path) -> Iterator[Server]:
+def bare_server(folder: Path, *, is_polling: bool = False) -> Iterator[Server]:
     """Run the floor. It ends when its standard input does."""
-    port_file = folder / "bare.port"
-    process = subprocess.Popen(
-        pinned(SERVER_CORE, [str(PROGRAMS / "bare"), str(port_file)]), stdin=subprocess.PIPE
-    )
+    port_file = folder / f"bare{'-polling' if is_polling else ''}.port"
+    command = [str(PROGRAMS / "bare"), str(port_file), *(["poll"] if is_polling else [])]
+    process = subprocess.Popen(pinned(SERVER_CORE, command), stdin=subprocess.PIPE)
     try:
         port = int(wait_for(port_file, process))
         yield Server("127.0.0.1", port, "bare", process.pid)
@@ -107,9 +116,20 @@ def bare_server(folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def own_target(
-    folder: Path, extra: Sequence[str] = (), *, config: str = PLAIN_CONFIG, checkout: Path = ROOT
+    folder: Path,
+    extra: Sequence[str] = (),
+    *,
+    config: str = PLAIN_CONFIG,
+    checkout: Path = ROOT,
+    cores: int | str = SERVER_CORE,
+    library: Path | None = None,
 ) -> Iterator[Server]:
-    """Run the target of a checkout, with its files in `folder`, which is made."""
+    """Run the target of a checkout, with its files in `folder`, which is made.
+
+    With `library` it is that of the package in this folder. What it holds is thrown away, so it is
+    not left time to flush.
+    """
+    environment = os.environ | ({"PYTHONPATH": str(library)} if library else {})
     folder.mkdir(parents=True, exist_ok=True)
     ready = folder / "ready.json"
     (folder / "bench.toml").write_text(config, "utf-8")
@@ -118,7 +138,7 @@ def own_target(
         *("--state-directory", str(folder / "state"), "--ready-file", str(ready), *extra),
     ]
     with (folder / "target.log").open("wb") as log:
-        process = subprocess.Popen(pinned(SERVER_CORE, command), stdout=log, stderr=log)
+        process = subprocess.Popen(pinned(cores, command), stdout=log, stderr=log, env=environment)
     try:
         said = json.loads(wait_for(ready, process))
         listener = said["listeners"][0]
@@ -126,21 +146,21 @@ def own_target(
             listener["address"], listener["port"], NQN, process.pid, said["control_socket"]
         )
     finally:
-        process.terminate()
+        process.kill()
         process.wait(READY_S)
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> str:
     """Return the text of a file that a starting process writes."""
     end = time.monotonic() + READY_S
-    while time.monotonic() < end:
+    while time.monotonic() < end and process.poll() is None:
         if path.exists() and (text := path.read_text("utf-8")).endswith("\n"):
             return text
-        if process.poll() is not None:
-            log = path.parent / "target.log"
-            raise SystemExit(f"bench: the server ended ({process.returncode})\n{log.read_text()}")
         time.sleep(0.01)
-    raise SystemExit(f"bench: the server was not ready within {READY_S:.0f} s")
+    how = "was not ready" if process.returncode is None else f"ended ({process.returncode})"
+    log = path.parent / "target.log"
+    said = log.read_text("utf-8") if log.exists() else ""
+    raise SystemExit(f"bench: {path.parent.name}: the server {how} within {READY_S:.0f} s\n{said}")
 
 
 def load_command(
@@ -152,7 +172,7 @@ def load_command(
     words += [f"{key}={value}" for key, value in options.items()]
     if server.pid:
         words.append(f"pid={server.pid}")
-    return pinned(GENERATOR_CORE, [str(word) for word in words])
+    return [str(word) for word in words]
 
 
 def load(
@@ -161,9 +181,10 @@ def load(
     seconds: float,
     options: Options = NO_OPTIONS,
     span: int = SPAN_BYTES,
+    core: int = GENERATOR_CORE,
 ) -> Run:
     """Run the generator once."""
-    command = load_command(server, case, seconds, options, span)
+    command = pinned(core, load_command(server, case, seconds, options, span))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"bench: {case.name}: {done.stderr.strip()}")
@@ -171,9 +192,10 @@ def load(
     return result
 
 
-def fill(server: Server, span: int = SPAN_BYTES) -> None:
+def fill(server: Server, span: int = SPAN_BYTES, options: Options = NO_OPTIONS) -> None:
     """Write the span once, so that reads are tier hits."""
-    load(server, Case("write", 1 << 20, 8), 2, span=span)
+    once = {"sequential": 1, "commands": max(span >> 20, 1), **options}
+    load(server, Case("write", min(span, 1 << 20), 8), FILL_LIMIT_S, once, span)
 
 
 def ask(server: Server, method: str) -> Any:
@@ -189,12 +211,14 @@ def ask(server: Server, method: str) -> Any:
 # ---- rounds ----
 
 
-def rounds_of(variants: Mapping[str, Callable[[], Run]], rounds: int, what: str) -> Runs:
-    """Run every variant in each round; which comes first goes round."""
+def rounds_of(
+    variants: Mapping[str, Callable[[], Run]], rounds: int, what: str, turn: int = 0
+) -> Runs:
+    """Run every variant in each round; which comes first goes round, from number `turn` on."""
     results: Runs = {name: [] for name in variants}
     names = list(variants)
     for number in range(rounds):
-        first = number % len(names)
+        first = (turn + number) % len(names)
         for name in names[first:] + names[:first]:
             show(f"{what}: round {number + 1} of {rounds}, {name}")
             results[name].append(variants[name]())

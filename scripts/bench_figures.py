@@ -1,0 +1,145 @@
+"""Figures of `scripts/bench`: ratios of runs of one round, the aim, and what an earlier run had."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench_run import RESAMPLES, Run, lay_out, spread
+
+GROSS = 3.0
+"""How many times as bad as its aim a figure has to be to be grossly off."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What is made of two runs of a round, and what it should be."""
+
+    what: str
+    of: Callable[[Run, Run], float]
+    less_is_better: bool
+    aim: float | None = None
+
+
+@dataclasses.dataclass
+class Figure:
+    """A measure of something, round by round."""
+
+    of: str
+    what: str
+    values: list[float]
+    less_is_better: bool
+    aim: float | None = None
+
+    @property
+    def name(self) -> str:
+        """By which it is found again."""
+        return f"{self.of}: {self.what}"
+
+    def times_off(self) -> float:
+        """How many times as bad as its aim the median is; 1 and less: reached."""
+        median = statistics.median(self.values)
+        assert self.aim is not None, self.name
+        return median / self.aim if self.less_is_better else self.aim / median
+
+    def verdict(self) -> str:
+        """Whether the median has reached the aim."""
+        if self.aim is None:
+            return ""
+        return "reached" if self.times_off() <= 1 else "NOT REACHED"
+
+    def row(self) -> list[str]:
+        """A line of the table."""
+        sign = "<=" if self.less_is_better else ">="
+        aim = "" if self.aim is None else f"{sign} {self.aim:.2f}"
+        return [self.of, self.what, aim, spread(self.values), self.verdict()]
+
+
+def ratio(key: Callable[[Run], float] | str) -> Callable[[Run, Run], float]:
+    """Return what divides a figure of a run by that of the run it is compared with."""
+
+    def divide(mine: Run, base: Run) -> float:
+        if isinstance(key, str):
+            return mine[key] / base[key]
+        return key(mine) / key(base)
+
+    return divide
+
+
+def commands_per_cpu_second(run: Run) -> float:
+    """Return the commands that a second of the server's CPU time was enough for."""
+    return run["commands"] / run["cpu_s"]
+
+
+def measured(
+    of: str, measures: Sequence[Measure], runs: Sequence[Run], base: Sequence[Run]
+) -> list[Figure]:
+    """Return the figures of some rounds."""
+    pairs = list(zip(runs, base, strict=True))
+    return [
+        Figure(of, m.what, [m.of(*pair) for pair in pairs], m.less_is_better, m.aim)
+        for m in measures
+    ]
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """What is printed of figures with aims."""
+    heads = ["line", "figure", "aim", "median [least most]", ""]
+    return lay_out([heads, *(figure.row() for figure in figures)])
+
+
+# ---- the regression view ----
+
+
+def read_figures(path: Path) -> list[Figure]:
+    """Return the figures of an earlier run's --json."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return [Figure(**each) for each in found["figures"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(
+            f"bench: --compare {path}: {error}; expected what --json of a mode with figures wrote"
+        ) from None
+
+
+def change(new: Sequence[float], old: Sequence[float]) -> tuple[float, float, float]:
+    """Return new / old of the medians, and its 95 % interval (bootstrap over both's rounds)."""
+    dice = random.Random(1)
+    found = sorted(
+        statistics.median(dice.choices(new, k=len(new)))
+        / statistics.median(dice.choices(old, k=len(old)))
+        for _ in range(RESAMPLES)
+    )
+    low, high = found[RESAMPLES * 25 // 1000], found[RESAMPLES * 975 // 1000]
+    return statistics.median(new) / statistics.median(old), low, high
+
+
+def compared_row(new: Figure, old: Figure) -> list[str]:
+    """A line of the regression view."""
+    row = [new.of, new.what, spread(old.values), spread(new.values)]
+    if min(*new.values, *old.values) <= 0:
+        return [*row, "-", ""]
+    middle, low, high = change(new.values, old.values)
+    is_more, is_less = low > 1, high < 1
+    is_worse = is_more if new.less_is_better else is_less
+    said = "worse" if is_worse else "better" if is_more or is_less else ""
+    return [*row, f"{middle:.3f} ({low:.3f} to {high:.3f})", said]
+
+
+def comparison(figures: Sequence[Figure], earlier: Sequence[Figure]) -> str:
+    """What is printed with --compare: each figure that both runs have, then and now.
+
+    Compared are ratios, each of one run, and never times: the two runs may have been on machines
+    of different speed.
+    """
+    by_name = {figure.name: figure for figure in earlier}
+    both = [(figure, by_name[figure.name]) for figure in figures if figure.name in by_name]
+    if not both:
+        raise SystemExit("bench: --compare: the two runs have no figure in common")
+    heads = ["line", "figure", "then", "now", "now / then (95 %)", ""]
+    return lay_out([heads, *(compared_row(*pair) for pair in both)])

@@ -1,0 +1,187 @@
+"""`scripts/bench lines`: what the target should reach, and what it does.
+
+A line compares two loads, run one right after the other in each round: our target's with the same
+on a bare server (csrc/bench/bare.c), or two of our target's. Said are the median over the rounds
+and the smallest and largest of them, beside the aim where there is one. "Bytes a CPU second" are
+those that a second of the server's CPU time, user and kernel, was enough for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from bench_figures import (
+    GROSS,
+    Figure,
+    Measure,
+    commands_per_cpu_second,
+    measured,
+    ratio,
+    table,
+)
+from bench_run import Case, Options, Run, Runs, rounds_of
+from bench_targets import COLD_BYTES, DIGESTS, HINTS, POLLED, SPARE_CORE, Pool, Side, pool
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Two loads, and what is made of them."""
+
+    name: str
+    mine: Side
+    base: Side
+    measures: tuple[Measure, ...]
+
+    @property
+    def is_of_floor(self) -> bool:
+        """Whether it is compared with a bare server."""
+        return self.base.server.startswith("bare")
+
+
+def cpu(aim: float | None = None) -> Measure:
+    """CPU time of the server a command."""
+    return Measure("CPU a command, ratio", ratio("cpu_us_per_command"), True, aim)
+
+
+def cpu_bytes(aim: float | None = None) -> Measure:
+    """Bytes a second of CPU time; both loads have commands of one size."""
+    return Measure("bytes a CPU second, ratio", ratio(commands_per_cpu_second), False, aim)
+
+
+def rate(aim: float | None = None) -> Measure:
+    """IOPS."""
+    return Measure("IOPS, ratio", ratio("iops"), False, aim)
+
+
+def round_trip(aim: float | None = None) -> Measure:
+    """The median time of a command."""
+    return Measure("p50, ratio", ratio("p50_us"), True, aim)
+
+
+def more_mib(mine: Run, base: Run) -> float:
+    """Resident memory of the server beyond that of the other run."""
+    return (mine["resident_bytes"] - base["resident_bytes"]) / MIB
+
+
+def cpu_percent(mine: Run, base: Run) -> float:
+    """The server's CPU time while nothing is asked of it, % of a core."""
+    return 100 * mine["cpu_s"] / mine["seconds"]
+
+
+def against_floor(case: Case, *measures: Measure, options: Options, polling: bool) -> Line:
+    """Our target's load beside the same on a bare server."""
+    name = case.name + (" polling" if polling else "")
+    servers = ("polling", "bare, polling") if polling else ("target", "bare")
+    mine, base = (Side(server, case, options) for server in servers)
+    return Line(f"{name} / bare", mine, base, measures)
+
+
+def floor_lines() -> Iterator[Line]:
+    """The lines against the bare server."""
+    plain: list[tuple[Case, Measure]] = [
+        *((Case("read", 4 * KIB, depth), cpu(1.20)) for depth in (32, 128)),
+        *((Case("write", 4 * KIB, depth), cpu(1.5)) for depth in (32, 128)),
+        *((Case("read", size, 8), cpu_bytes(0.93)) for size in (128 * KIB, MIB)),
+        (Case("write", MIB, 8), cpu_bytes(0.80)),
+        (Case("read", 4 * KIB, 1), round_trip(1.15)),
+    ]
+    for case, measure in plain:
+        yield against_floor(case, measure, options={}, polling=False)
+    yield against_floor(Case("read", 4 * KIB, 1), round_trip(1.15), options=POLLED, polling=True)
+
+
+def own_lines() -> Iterator[Line]:
+    """The lines of our target against itself; the bare one's too, for sockets have a share."""
+    large, large_on = Case("read", 128 * KIB, 8), Case("read", 128 * KIB, 8, more="digests")
+    for server, aim in (("target", 0.80), ("bare", None)):
+        sides = (Side(server, large_on, DIGESTS), Side(server, large))
+        # What a generator that checks digests still asks for is said, but its own doing too.
+        measures = (cpu_bytes(aim), rate())
+        yield Line(f"{large_on.name} / off, {server}", *sides, measures)
+    one, many = Case("read", 4 * KIB, 256), Case("read", 4 * KIB, 4, 64)
+    for server, aim in (("deep queues", 0.85), ("bare", None)):
+        sides = (Side(server, many), Side(server, one))
+        name = "target" if aim else server
+        yield Line(f"{many.name} / {one.name}, {name}", *sides, (rate(aim), cpu()))
+    nothing, server = Case("none", 4 * KIB, 1), "many connections"
+    idle = (
+        Measure("MiB more resident", more_mib, True, 64),
+        Measure("CPU, % of a core", cpu_percent, True, 1),
+    )
+    yield Line(
+        "1000 idle connections",
+        Side(server, nothing, {"idle": 1000}),
+        Side(server, nothing, {"idle": 1}),
+        idle,
+    )
+    reads = Case("read", 4 * KIB, 32)
+    hinted = Side("anticipating", Case("read", 4 * KIB, 32, more="hints"), HINTS)
+    yield Line(
+        "prestager and 100,000 hints/s / both off", hinted, Side("plain", reads), (rate(0.97),)
+    )
+    spread_out = Case("read", 4 * KIB, 16, 8)
+    two, single = (
+        Side(server, spread_out, core=SPARE_CORE) for server in ("two reactors", "one reactor")
+    )
+    yield Line("two reactors / one", two, single, (cpu(1.11), rate()))
+
+
+def cold_lines() -> Iterator[Line]:
+    """Misses beside hits: no aim, for the medium has its share."""
+    for server in ("cold model", "cold file"):
+        for case in (Case("read", 4 * KIB, 32), Case("read", 128 * KIB, 8)):
+            cold = Side(server, case, span_bytes=COLD_BYTES)
+            yield Line(f"{case.name} {server} / warm", cold, Side("target", case), (cpu(), rate()))
+
+
+LINES = (*floor_lines(), *own_lines(), *cold_lines())
+
+
+def chosen(parts: Sequence[str] | None, *, only_floor: bool) -> list[Line]:
+    """Return the lines whose name contains one of `parts`."""
+    lines = [line for line in LINES if line.is_of_floor or not only_floor]
+    found = [line for line in lines if not parts or any(part in line.name for part in parts)]
+    if not found:
+        raise SystemExit(f"bench: no line matches; there are: {', '.join(x.name for x in lines)}")
+    return found
+
+
+def run_lines(lines: Sequence[Line], servers: Pool, rounds: int, seconds: float) -> dict[str, Runs]:
+    """Run every line in each round; which side comes first goes round."""
+    results: dict[str, Runs] = {line.name: {"mine": [], "base": []} for line in lines}
+    for number in range(rounds):
+        for line in lines:
+            sides = {"mine": line.mine, "base": line.base}
+            variants = {name: partial(side.run, servers, seconds) for name, side in sides.items()}
+            once = rounds_of(variants, 1, f"{line.name}, {number + 1} of {rounds}", number)
+            for name, runs in once.items():
+                results[line.name][name] += runs
+    return results
+
+
+def measure(
+    lines: Sequence[Line], rounds: int, seconds: float
+) -> tuple[dict[str, Runs], list[Figure]]:
+    """Run and print; returns every run, and the figures."""
+    with pool() as servers:
+        results = run_lines(lines, servers, rounds, seconds)
+    figures = [
+        figure
+        for line in lines
+        for figure in measured(line.name, line.measures, *results[line.name].values())
+    ]
+    print(table(figures))
+    return results, figures
+
+
+def grossly_off(figures: Sequence[Figure]) -> list[str]:
+    """Return what to say of figures that are GROSS times as bad as their aim."""
+    return [
+        f"{figure.name}: {figure.times_off():.1f} times as bad as the aim"
+        for figure in figures
+        if figure.aim is not None and figure.times_off() > GROSS
+    ]
