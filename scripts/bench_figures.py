@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ class Measure:
     """What is made of two runs of a round, and what it should be."""
 
     what: str
-    of: Callable[[Run, Run], float]
+    of: Callable[[Run, Run], float | None]
     less_is_better: bool
     aim: float | None = None
 
@@ -43,8 +44,10 @@ class Figure:
 
     def times_off(self) -> float:
         """How many times as bad as its aim the median is; 1 and less: reached."""
-        median = statistics.median(self.values)
         assert self.aim is not None, self.name
+        if not self.values:
+            return math.inf
+        median = statistics.median(self.values)
         return median / self.aim if self.less_is_better else self.aim / median
 
     def verdict(self) -> str:
@@ -60,31 +63,38 @@ class Figure:
         return [self.of, self.what, aim, spread(self.values), self.verdict()]
 
 
-def ratio(key: Callable[[Run], float] | str) -> Callable[[Run, Run], float]:
-    """Return what divides a figure of a run by that of the run it is compared with."""
+def ratio(key: str) -> Callable[[Run, Run], float | None]:
+    """Return what divides a figure of a run by that of the run it is compared with.
 
-    def divide(mine: Run, base: Run) -> float:
-        if isinstance(key, str):
-            return mine[key] / base[key]
-        return key(mine) / key(base)
+    There is none of a round in which a server got nothing done: it did not have its core.
+    """
+
+    def divide(mine: Run, base: Run) -> float | None:
+        return mine[key] / base[key] if mine[key] and base[key] else None
 
     return divide
 
 
-def commands_per_cpu_second(run: Run) -> float:
-    """Return the commands that a second of the server's CPU time was enough for."""
-    return run["commands"] / run["cpu_s"]
+def inverse(measure: Callable[[Run, Run], float | None]) -> Callable[[Run, Run], float | None]:
+    """Return what says how many times as much is had for one, not what one costs."""
+
+    def invert(mine: Run, base: Run) -> float | None:
+        found = measure(mine, base)
+        return None if found is None else 1 / found
+
+    return invert
 
 
 def measured(
     of: str, measures: Sequence[Measure], runs: Sequence[Run], base: Sequence[Run]
 ) -> list[Figure]:
     """Return the figures of some rounds."""
-    pairs = list(zip(runs, base, strict=True))
-    return [
-        Figure(of, m.what, [m.of(*pair) for pair in pairs], m.less_is_better, m.aim)
-        for m in measures
-    ]
+    figures = []
+    for each in measures:
+        found = [each.of(*pair) for pair in zip(runs, base, strict=True)]
+        values = [value for value in found if value is not None]
+        figures.append(Figure(of, each.what, values, each.less_is_better, each.aim))
+    return figures
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -122,7 +132,8 @@ def change(new: Sequence[float], old: Sequence[float]) -> tuple[float, float, fl
 def compared_row(new: Figure, old: Figure) -> list[str]:
     """A line of the regression view."""
     row = [new.of, new.what, spread(old.values), spread(new.values)]
-    if min(*new.values, *old.values) <= 0:
+    values = [*new.values, *old.values]
+    if not (new.values and old.values) or min(values) <= 0:
         return [*row, "-", ""]
     middle, low, high = change(new.values, old.values)
     is_more, is_less = low > 1, high < 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,16 +68,17 @@ def draw_growth(results: Results, folder: Path) -> None:
 
 
 def costs(runs: Sequence[Run], base: Sequence[Run]) -> list[float]:
-    """Return the ratio of each round."""
+    """Return the ratio of each round; not a number where there is none."""
     divide = ratio("cpu_us_per_command")
-    return [divide(*pair) for pair in zip(runs, base, strict=True)]
+    found = [divide(*pair) for pair in zip(runs, base, strict=True)]
+    return [each for each in found if each is not None] or [math.nan]
 
 
 def draw_figures(figures: Sequence[Figure], path: Path) -> None:
     """One picture of all ratios: medians, smallest and largest, and the aims."""
     pyplot = matplotlib()
     path.parent.mkdir(parents=True, exist_ok=True)
-    shown = [figure for figure in figures if "ratio" in figure.what]
+    shown = [figure for figure in figures if "ratio" in figure.what and figure.values]
     plot, axes = pyplot.subplots(figsize=(7, 1 + 0.22 * len(shown)), layout="constrained")
     places = range(len(shown))
     middle, spans = errors([figure.values for figure in shown])
@@ -86,6 +88,7 @@ def draw_figures(figures: Sequence[Figure], path: Path) -> None:
         axes.plot(*zip(*aims, strict=True), "|", color="grey", markersize=10, label="aim")
     axes.axvline(1, color="grey", linewidth=0.5)
     axes.set_yticks(places, [figure.name for figure in shown])
+    axes.margins(y=0.02)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.legend(fontsize="small")

@@ -290,6 +290,12 @@ def slow(shell: Shell) -> None:
     shell.call(PYTHON, "-m", "pytest", "-m", "slow", "--timeout=3600", timeout_s=6 * 3600)
 
 
+def bench(shell: Shell) -> None:
+    """The target beside a bare server: nothing is three times as bad as it should be."""
+    short = ("--gross", "--rounds", "3", "--seconds", "0.3")
+    shell.call(PYTHON, ROOT / "scripts" / "bench", "lines", *short)
+
+
 def rig(shell: Shell) -> None:
     """Real Linux hosts under emulation."""
     shell.call(PYTHON, "-m", "pytest", "-m", "rig and not slow", "--timeout=900", "--durations=0")
@@ -412,8 +418,9 @@ def stages(seconds: int) -> list[Stage]:
         # Each of these wants both processors, or keeps time.
         stage(asan, phase=2),
         stage(tsan, phase=3),
-        stage(rig, phase=4),
-        stage(slow, phase=5, by_default=False),
+        stage(bench, phase=4),
+        stage(rig, phase=5),
+        stage(slow, phase=6, by_default=False),
     ]
 
 

@@ -1,5 +1,6 @@
-/* Counts what memcpy and memmove copy: for a module that is linked with --wrap of both (`scripts/bench
- * copies`). Copies of a fixed small size, which the compiler makes itself, are not among them. */
+/* Counts what memcpy and memmove copy: for a module that is linked with --wrap of both
+ * (`scripts/bench copies`). Copies of a fixed small size, which the compiler makes itself, are not
+ * among them. */
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>

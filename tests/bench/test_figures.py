@@ -1,0 +1,149 @@
+"""scripts/bench_*: aims, verdicts and the view of what changed since an earlier run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from functools import partial
+from pathlib import Path
+
+import bench_growth
+import bench_lines
+import bench_sockets
+import pytest
+from bench_counts import EVENT, calls_in, commands_of
+from bench_figures import Figure, Measure, comparison, inverse, measured, ratio, read_figures, table
+from bench_run import Case, Run, rounds_of
+from bench_targets import SETTINGS, Setting, Side
+
+from prestage.target.config import load_config
+
+
+def figure(*values: float, less_is_better: bool = True, aim: float | None = None) -> Figure:
+    return Figure("line", "ratio", list(values), less_is_better, aim)
+
+
+def test_the_median_decides_whether_an_aim_is_reached() -> None:
+    assert figure(1.1, 1.19, 9.0, aim=1.2).verdict() == "reached"
+    assert figure(1.1, 1.21, 1.3, aim=1.2).verdict() == "NOT REACHED"
+    assert figure(0.5, 0.95, 1.0, less_is_better=False, aim=0.93).verdict() == "reached"
+    assert figure(0.9, less_is_better=False, aim=0.93).verdict() == "NOT REACHED"
+    assert figure(0.9).verdict() == ""
+    assert "<= 1.20" in table([figure(1.1, aim=1.2)])
+
+
+def test_three_times_as_bad_is_grossly_off_in_either_direction() -> None:
+    fine = [figure(3.5, aim=1.2), figure(0.32, less_is_better=False, aim=0.93), figure(99.0)]
+    assert bench_lines.grossly_off(fine) == []
+    (said,) = bench_lines.grossly_off([figure(3.7, aim=1.2)])
+    assert said == "line: ratio: 3.1 times as bad as the aim"
+    assert bench_lines.grossly_off([figure(0.30, less_is_better=False, aim=0.93)])
+
+
+def test_a_figure_compares_runs_of_one_round() -> None:
+    runs = [{"iops": 10.0}, {"iops": 60.0}]
+    base = [{"iops": 20.0}, {"iops": 30.0}]
+    (found,) = measured("x", [Measure("IOPS", ratio("iops"), False, 0.9)], runs, base)
+    assert found == Figure("x", "IOPS", [0.5, 2.0], False, 0.9)
+
+
+def test_a_round_in_which_nothing_was_done_is_left_out() -> None:
+    runs = [{"iops": 10.0}, {"iops": 0.0}, {"iops": 60.0}]
+    base = [{"iops": 0.0}, {"iops": 30.0}, {"iops": 30.0}]
+    measures = [Measure("IOPS", each, False) for each in (ratio("iops"), inverse(ratio("iops")))]
+    assert [found.values for found in measured("x", measures, runs, base)] == [[2.0], [0.5]]
+    never = figure(aim=1.0)
+    assert never.verdict() == "NOT REACHED"
+    assert bench_lines.grossly_off([never])
+    assert table([never])
+
+
+def test_a_change_beyond_the_spread_is_said_in_the_right_direction() -> None:
+    dice = random.Random(20)
+    old = [1.0 + dice.uniform(-0.02, 0.02) for _ in range(9)]
+    more = [1.2 * each for each in old]
+    same = [each + dice.uniform(-0.01, 0.01) for each in old]
+    for less_is_better, values, said in (
+        (True, more, "worse"),
+        (False, more, "better"),
+        (True, same, ""),
+        (False, same, ""),
+    ):
+        now = figure(*values, less_is_better=less_is_better)
+        then = figure(*old, less_is_better=less_is_better)
+        last = comparison([now], [then]).splitlines()[-1]
+        assert last.endswith(said or ")"), last
+
+
+def test_what_may_be_nothing_is_not_divided_by() -> None:
+    assert comparison([figure(0.0, 1.0)], [figure(1.0)]).splitlines()[-1].endswith("-")
+
+
+def test_runs_without_a_common_figure_cannot_be_compared() -> None:
+    with pytest.raises(SystemExit, match="no figure in common"):
+        comparison([figure(1.0)], [dataclasses.replace(figure(1.0), of="another")])
+
+
+def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps({"figures": [dataclasses.asdict(figure(1.0, aim=2.0))]}))
+    assert read_figures(path) == [figure(1.0, aim=2.0)]
+    path.write_text('{"results": {}}')
+    with pytest.raises(SystemExit, match="expected what --json"):
+        read_figures(path)
+
+
+def test_which_comes_first_goes_round() -> None:
+    seen: list[str] = []
+
+    def note(name: str) -> Run:
+        seen.append(name)
+        return {}
+
+    rounds_of({name: partial(note, name) for name in "abc"}, 2, "", turn=1)
+    assert "".join(seen) == "bcacab"
+
+
+def test_what_may_be_added_grows_by_a_tenth_each_eightfold() -> None:
+    assert bench_growth.aim(1) == 1
+    assert bench_growth.aim(8) == pytest.approx(1.1)
+    assert bench_growth.aim(64) == pytest.approx(1.21)
+
+
+def test_system_calls_are_those_that_perf_counted() -> None:
+    assert calls_in(f"# started\n\n144,,{EVENT},1039271,100.00,,\n") == 144
+    for report in ("", f"<not supported>,,{EVENT},0,100.00,,\n"):
+        with pytest.raises(ValueError, match="perf|invalid"):
+            calls_in(report)
+
+
+def test_a_count_has_at_least_what_is_in_flight() -> None:
+    assert commands_of(Case("read", 1 << 20, 8)) == 64
+    assert commands_of(Case("read", 4096, 256, 64)) == 256 * 64
+
+
+def every_side() -> list[Side]:
+    lines = [side for line in bench_lines.LINES for side in (line.mine, line.base)]
+    return [*lines, *bench_sockets.own_sides()]
+
+
+def test_every_load_has_a_server_and_every_name_is_given_once() -> None:
+    for side in every_side():
+        assert side.server in SETTINGS or side.server in ("bare", "bare, polling")
+    names = [line.name for line in bench_lines.LINES]
+    assert len(set(names)) == len(names)
+    cases = [side.case.name for side in bench_sockets.own_sides()]
+    assert len(set(cases)) == len(cases)
+
+
+GROWING = {step.server: step.setting for every in bench_growth.steps().values() for step in every}
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, *GROWING])
+def test_every_configuration_is_valid(tmp_path: Path, name: str) -> None:
+    setting: Setting = {**SETTINGS, **GROWING}[name]
+    (tmp_path / "file").touch()
+    path = tmp_path / "bench.toml"
+    path.write_text(setting.config(tmp_path))
+    assert load_config(path).subsystems
