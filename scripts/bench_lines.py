@@ -9,6 +9,7 @@ those that a second of the server's CPU time, user and kernel, was enough for.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -25,6 +26,7 @@ from bench_run import Case, Options, Run, Runs, rounds_of
 from bench_targets import COLD_BYTES, DIGESTS, HINTS, POLLED, SPARE_CORE, Pool, Side, pool
 
 KIB, MIB = 1 << 10, 1 << 20
+REST_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Line:
     mine: Side
     base: Side
     measures: tuple[Measure, ...]
+    is_fresh: bool = False
+    """On a target of its own in each round, `base` first: memory may stay with a target."""
 
     @property
     def is_of_floor(self) -> bool:
@@ -117,6 +121,7 @@ def own_lines() -> Iterator[Line]:
         Side(server, nothing, {"idle": 1000}),
         Side(server, nothing, {"idle": 1}),
         idle,
+        is_fresh=True,
     )
     reads = Case("read", 4 * KIB, 32)
     hinted = Side("anticipating", Case("read", 4 * KIB, 32, more="hints"), HINTS)
@@ -155,12 +160,30 @@ def run_lines(lines: Sequence[Line], servers: Pool, rounds: int, seconds: float)
     results: dict[str, Runs] = {line.name: {"mine": [], "base": []} for line in lines}
     for number in range(rounds):
         for line in lines:
-            sides = {"mine": line.mine, "base": line.base}
-            variants = {name: partial(side.run, servers, seconds) for name, side in sides.items()}
-            once = rounds_of(variants, 1, f"{line.name}, {number + 1} of {rounds}", number)
+            what = f"{line.name}, {number + 1} of {rounds}"
+            if line.is_fresh:
+                with pool() as fresh:
+                    start_at_rest(line, fresh)
+                    once = run_line(line, fresh, seconds, what, 0)
+            else:
+                once = run_line(line, servers, seconds, what, number)
             for name, runs in once.items():
                 results[line.name][name] += runs
     return results
+
+
+def start_at_rest(line: Line, servers: Pool) -> None:
+    """Start the target of a line, and wait until it has nothing left to do of that."""
+    assert line.mine.server == line.base.server, line.name
+    servers.start(line.base.server)
+    time.sleep(REST_S)
+
+
+def run_line(line: Line, servers: Pool, seconds: float, what: str, turn: int) -> Runs:
+    """Run both sides once."""
+    sides = {"base": line.base, "mine": line.mine}
+    variants = {name: partial(side.run, servers, seconds) for name, side in sides.items()}
+    return rounds_of(variants, 1, what, turn)
 
 
 def measure(

@@ -39,6 +39,7 @@ NO_WRITE_BACK = "dirty_percent = 80\nwriteback_s = 3600\n"
 """Of the tier, as long as no more than two fifths of it are dirty."""
 COLD_BYTES = 1 << 30
 """Of a medium that is read in misses: 16 times its tier."""
+WARM_UP_S = 0.2
 SPARE_CORE = 2 if (os.cpu_count() or 1) > 2 else GENERATOR_CORE
 """For the generator beside two reactors: where there are only two cores, it shares one of them."""
 RAM = '[[subsystems.namespaces]]\nmedia = "ram"\nsize = "256M"\n'
@@ -118,6 +119,7 @@ class Pool:
         self._serve = serve
         self._checkout = checkout
         self._running = dict(given or {})
+        self._seen: set[str] = set()
         # Files are on the disk that the checkout is on; the path of a socket has to be short.
         places = (None, ROOT / "build")
         self._folder, self._disk = (
@@ -129,11 +131,21 @@ class Pool:
 
     def __getitem__(self, name: str) -> Server:
         """Return the server of that name, started if it has to be."""
-        if name not in self._running:
-            self._running[name] = self._start(name)
+        self.start(name)
         return self._running[name]
 
-    def _start(self, name: str) -> Server:
+    def start(self, name: str) -> None:
+        """Start the server of that name, if it has to be."""
+        if name not in self._running:
+            self._running[name] = self._started(name)
+
+    def is_first(self, load_name: str) -> bool:
+        """Return whether a load has not been asked about before."""
+        is_new = load_name not in self._seen
+        self._seen.add(load_name)
+        return is_new
+
+    def _started(self, name: str) -> Server:
         if name.startswith("bare"):
             bare = bare_server(self._folder, is_polling=name == "bare, polling")
             return self._stack.enter_context(bare)
@@ -184,6 +196,15 @@ class Side:
     core: int = GENERATOR_CORE
 
     def run(self, servers: Pool, seconds: float) -> Run:
-        """Run it once."""
+        """Run it once; the first time once more before, thrown away.
+
+        Memory is touched for the first time then, and what hints fill is made. Not where nothing
+        is asked for: what connections take is not to be there already.
+        """
         server = servers[self.server]
+        if self.case.operation != "none" and servers.is_first(f"{self.server}: {self.case.name}"):
+            self._load(server, WARM_UP_S)
+        return self._load(server, seconds)
+
+    def _load(self, server: Server, seconds: float) -> Run:
         return load(server, self.case, seconds, self.options, self.span_bytes, self.core)
