@@ -22,7 +22,7 @@ PROGRAMS = ROOT / "build" / "csrc" / "native" / "bench"
 NQN = "nqn.2026-11.io.prestage:bench"
 SPAN_BYTES = 64 << 20
 """What reads touch, written once so that they are tier hits."""
-READY_S = 15.0
+READY_S = 60.0
 FILL_LIMIT_S = 120.0
 RESAMPLES = 2000
 SERVER_CORE, GENERATOR_CORE = 0, 1
@@ -142,9 +142,11 @@ def own_target(
     try:
         said = json.loads(wait_for(ready, process))
         listener = said["listeners"][0]
-        yield Server(
+        server = Server(
             listener["address"], listener["port"], NQN, process.pid, said["control_socket"]
         )
+        wait_for_prestager(server)
+        yield server
     finally:
         process.kill()
         process.wait(READY_S)
@@ -161,6 +163,15 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> str:
     log = path.parent / "target.log"
     said = log.read_text("utf-8") if log.exists() else ""
     raise SystemExit(f"bench: {path.parent.name}: the server {how} within {READY_S:.0f} s\n{said}")
+
+
+def wait_for_prestager(server: Server) -> None:
+    """Return when a target has started its prestager, or has none: that takes it its core."""
+    end = time.monotonic() + READY_S
+    while ask(server, "prestage_get_stats")["prestager"]["state"] == "starting":
+        if time.monotonic() > end:
+            raise SystemExit(f"bench: the prestager was not ready within {READY_S:.0f} s")
+        time.sleep(0.05)
 
 
 def load_command(
