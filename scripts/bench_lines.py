@@ -27,6 +27,7 @@ from bench_targets import COLD_BYTES, DIGESTS, HINTS, POLLED, SPARE_CORE, Pool, 
 
 KIB, MIB = 1 << 10, 1 << 20
 REST_S = 2.0
+"""After a start, before what a target does when nothing is asked of it is measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,7 @@ def own_lines() -> Iterator[Line]:
     large, large_on = Case("read", 128 * KIB, 8), Case("read", 128 * KIB, 8, more="digests")
     for server, aim in (("target", 0.80), ("bare", None)):
         sides = (Side(server, large_on, DIGESTS), Side(server, large))
-        # What a generator that checks digests still asks for is said, but its own doing too.
+        # IOPS have no aim: a generator that checks digests as well may be what limits them.
         measures = (cpu_bytes(aim), rate())
         yield Line(f"{large_on.name} / off, {server}", *sides, measures)
     one, many = Case("read", 4 * KIB, 256), Case("read", 4 * KIB, 4, 64)

@@ -29,6 +29,7 @@ from bench_run import (
     load,
     own_target,
 )
+from bench_tenants import MODEL
 
 DIGESTS: Options = {"header_digest": 1, "data_digest": 1}
 POLLED: Options = {"poll": 1}
@@ -40,13 +41,10 @@ NO_WRITE_BACK = "dirty_percent = 80\nwriteback_s = 3600\n"
 COLD_BYTES = 1 << 30
 """Of a medium that is read in misses: 16 times its tier."""
 WARM_UP_S = 0.2
+"""Of each load before its first run."""
 SPARE_CORE = 2 if (os.cpu_count() or 1) > 2 else GENERATOR_CORE
 """For the generator beside two reactors: where there are only two cores, it shares one of them."""
 RAM = '[[subsystems.namespaces]]\nmedia = "ram"\nsize = "256M"\n'
-MODEL = (
-    'media = "model"\nmedia_options = {seed = 1, read_us = 80, read_p99_us = 200, write_us = 20,'
-    ' bandwidth = "2G", channels = 16}\n'
-)
 
 
 @dataclasses.dataclass(frozen=True)
