@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -42,19 +41,20 @@ class Figure:
         """By which it is found again."""
         return f"{self.of}: {self.what}"
 
-    def times_off(self) -> float:
-        """How many times as bad as its aim the median is; 1 and less: reached."""
+    def times_off(self) -> list[float]:
+        """How many times as bad as its aim each round is; 1 and less: reached."""
         assert self.aim is not None, self.name
-        if not self.values:
-            return math.inf
-        median = statistics.median(self.values)
-        return median / self.aim if self.less_is_better else self.aim / median
+        if self.less_is_better:
+            return [value / self.aim for value in self.values]
+        return [self.aim / value for value in self.values]
 
     def verdict(self) -> str:
         """Whether the median has reached the aim."""
         if self.aim is None:
             return ""
-        return "reached" if self.times_off() <= 1 else "NOT REACHED"
+        if not self.values:
+            return "NOT MEASURED"
+        return "reached" if statistics.median(self.times_off()) <= 1 else "NOT REACHED"
 
     def row(self) -> list[str]:
         """A line of the table."""
