@@ -11,7 +11,7 @@
 enum { CONNECT_DATA = 1024, IDENTIFY_DATA = 4096 };
 /* Controllers with as many I/O queues as a host of that many processors has. */
 enum { CONTROLLER_QUEUES = 64, IDLE_DEPTH = 127 };
-enum { ADMIN_DEPTH = 32, CC_ENABLE = 0x460001, CATTR_NO_FLOW_CONTROL = 1 << 2 };
+enum { SILENCE_S = 30, ADMIN_DEPTH = 32, CC_ENABLE = 0x460001, CATTR_NO_FLOW_CONTROL = 1 << 2 };
 
 int tcp_connect(const struct endpoint *endpoint) {
   const int on = 1;
@@ -25,6 +25,10 @@ int tcp_connect(const struct endpoint *endpoint) {
   if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) die("load: connect");
   freeaddrinfo(found);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  /* A server that says nothing, or takes nothing, is not waited for without end. */
+  const struct timeval most = {.tv_sec = SILENCE_S};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
   return fd;
 }
 
