@@ -261,6 +261,12 @@ int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
                     uint32_t length, uint16_t tenant, uint32_t frame,
                     struct ps_tier_waiter *waiter);
 
+/* Write `bytes` at [offset, offset + length) (one extent) of what is resident and seen by nobody
+ * else, as publishing a frame with them would, but for the frame. False, and nothing was done, when
+ * that cannot be done at once: publish then. */
+bool ps_tier_overwrite(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                       uint32_t length, const uint8_t *bytes);
+
 /* Compare-and-write and friends: the units of the range as zeros (whole units at once, partial
  * units through a fill first: WAIT, then call again). No frame is needed from the caller. */
 int ps_tier_zero(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
@@ -301,6 +307,7 @@ bool ps_tier_next_action(struct ps_tier *tier, uint64_t now_ns, uint32_t least,
                          struct ps_tier_action *action);
 /* ... and its end: `error` is 0 or an errno. */
 void ps_tier_complete(struct ps_tier *tier, uint64_t now_ns, uint32_t ticket, int32_t error);
+bool ps_tier_has_woken(const struct ps_tier *tier);
 /* Waiters to wake, one at a time; NULL when there is none. */
 struct ps_tier_waiter *ps_tier_next_woken(struct ps_tier *tier);
 /* The errno of the volume's last write or sync when that failed; 0 when it succeeded. */

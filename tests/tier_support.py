@@ -185,6 +185,13 @@ class Tier:
         self.check()
         return result, frame[0]
 
+    def overwrite(self, offset: int, data: bytes, *, volume: int = 0) -> bool:
+        """Write data that is at hand over what is resident, if that can be done at once."""
+        done: bool = lib.ps_tier_overwrite(
+            self.tier, self.now_ns, volume, offset, len(data), ffi.from_buffer("uint8_t[]", data)
+        )
+        return done
+
     def publish(
         self,
         offset: int,

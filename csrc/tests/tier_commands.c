@@ -72,6 +72,18 @@ static bool is_expected(int32_t error) {
   return error == 5 || error == 28 || error == 34; /* EIO, ENOSPC, ERANGE */
 }
 
+/* Data that has come already goes in without its frame, when it can. */
+static bool overwrite(struct command *command) {
+  const uint8_t *bytes = frame_bytes(command->frame) + command->offset % SLOT;
+  if (!ps_tier_overwrite(model.tier, model.now_ns, command->volume, command->offset,
+                         (uint32_t)command->length, bytes))
+    return false;
+  model.overwrites++;
+  ps_tier_forget(model.tier, &command->waiter);
+  ps_tier_release(model.tier, model.now_ns, command->frame);
+  return true;
+}
+
 static int change(struct command *command) {
   uint32_t length = (uint32_t)command->length;
   if (history_is_long(command->volume, command->offset, command->length)) return PS_TIER_ERROR;
@@ -79,6 +91,7 @@ static int change(struct command *command) {
     return ps_tier_zero(model.tier, model.now_ns, command->volume, command->offset, length,
                         command->access.tenant, &command->waiter);
   }
+  if (chance(30) && overwrite(command)) return PS_TIER_DONE;
   return ps_tier_publish(model.tier, model.now_ns, command->volume, command->offset, length,
                          command->access.tenant, command->frame, &command->waiter);
 }

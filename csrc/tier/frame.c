@@ -43,7 +43,8 @@ void ps_tier_release(struct ps_tier *tier, uint64_t now_ns, uint32_t frame) {
   tier_enter(tier, now_ns, NULL);
   uint32_t extent = tier->frames[frame].extent;
   tier_unhold(tier, frame);
-  if (extent != NONE) tier_settle(tier, extent);
+  /* While others hold it nothing of the extent depends on how many they are. */
+  if (extent != NONE && tier->frames[frame].references == 1) tier_settle(tier, extent);
   tier_pump(tier);
 }
 

@@ -30,7 +30,6 @@ void tier_end_keep(struct ps_tier *tier, uint32_t index);
 void tier_disown(struct ps_tier *tier, uint32_t index);
 /* The extent goes on in another frame. */
 void tier_move_keep(struct ps_tier *tier, uint32_t index, uint32_t frame);
-void tier_expire_keeps(struct ps_tier *tier);
 
 /* ---- owner.c ---- */
 bool tier_owners_init(struct ps_tier *tier);

@@ -40,23 +40,30 @@ static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
   } /* else it neither warms nor cools what others keep */
 }
 
+static int miss(struct ps_tier *tier, const struct span *span, const struct ps_tier_access *access,
+                struct ps_tier_waiter *waiter, bool is_seen) {
+  bool is_there = tier_need(tier, span, span->touched, access, waiter);
+  uint32_t index = tier_find(tier, span->volume, span->number);
+  assert(!is_there);
+  if (!is_seen) tier->stats.read_misses++;
+  if (waiter != NULL) waiter->state |= SEEN_MISS;
+  if (index != NONE) tier_meet_late(tier, index, span->touched);
+  return PS_TIER_WAIT;
+}
+
+/* Nothing is to be settled: what is read and held has no place but among the unsynced, which it
+ * keeps, and what it has does not change. */
 static int read_span(struct ps_tier *tier, const struct span *span,
                      const struct ps_tier_access *access, struct ps_tier_waiter *waiter,
                      uint32_t *frame) {
   bool is_seen = access->is_again || (waiter != NULL && (waiter->state & SEEN_MISS) != 0);
-  bool is_there = tier_need(tier, span, span->touched, access, waiter);
   uint32_t index = tier_find(tier, span->volume, span->number);
-  if (!is_there) {
-    if (!is_seen) tier->stats.read_misses++;
-    if (waiter != NULL) waiter->state |= SEEN_MISS;
-    if (index != NONE) tier_meet_late(tier, index, span->touched);
-    return PS_TIER_WAIT;
-  }
+  if (index == NONE || (span->touched & ~tier->extents[index].valid) != 0)
+    return miss(tier, span, access, waiter, is_seen);
   if (!is_seen) tier->stats.read_hits++;
-  tier_hold(tier, tier->extents[index].frame);
-  touch(tier, index, span->touched, access, is_seen);
-  tier_settle(tier, index);
   *frame = tier->extents[index].frame;
+  tier_hold(tier, *frame);
+  touch(tier, index, span->touched, access, is_seen);
   return PS_TIER_DONE;
 }
 

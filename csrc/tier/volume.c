@@ -62,12 +62,16 @@ int32_t tier_span(const struct ps_tier *tier, uint32_t number, uint64_t offset, 
   span->start = (uint32_t)start;
   span->end = (uint32_t)end;
   span->touched = tier_units(volume, span->start, span->end);
-  /* A unit that the volume cuts short is whole when everything up to the volume's end is. */
-  uint32_t mask = volume->unit_size - 1;
-  uint32_t whole_end = span->end;
-  if (span->end != extent_bytes(tier, volume, span->number)) whole_end &= ~mask;
-  span->whole = tier_units(volume, (span->start + mask) & ~mask, whole_end);
   return 0;
+}
+
+/* A unit that the volume cuts short is whole when everything up to the volume's end is. */
+uint16_t tier_whole_units(const struct ps_tier *tier, const struct span *span) {
+  const struct volume *volume = &tier->volumes[span->volume];
+  uint32_t mask = volume->unit_size - 1;
+  uint32_t end = span->end;
+  if (end != extent_bytes(tier, volume, span->number)) end &= ~mask;
+  return tier_units(volume, (span->start + mask) & ~mask, end);
 }
 
 /* The extent loses everything at and beyond the volume's (smaller) size. */

@@ -4,7 +4,7 @@
  * limit, a reservation), so that nobody who comes later can take it: waiting is strictly first
  * come, first served. A waiter that was told to wait therefore either calls again or is forgotten.
  */
-#include "keep.h"
+#include "internal.h"
 
 void tier_queue_append(struct queue *queue, struct ps_tier_waiter *waiter) {
   assert(waiter != NULL);
@@ -63,29 +63,11 @@ static struct queue *queue_of(struct ps_tier *tier, uint32_t queue, uint32_t whi
   }
 }
 
-static void unqueue(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
+void tier_unqueue(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
   uint32_t queue = waiter->state & WAIT_QUEUE;
   if (queue == WAIT_NOTHING) return;
   tier_queue_remove(queue_of(tier, queue, waiter->volume), waiter);
   waiter->state &= ~(uint32_t)WAIT_QUEUE;
-}
-
-void tier_enter(struct ps_tier *tier, uint64_t now_ns, struct ps_tier_waiter *waiter) {
-  assert(tier != NULL);
-  if (now_ns > tier->now_ns) tier->now_ns = now_ns;
-  if (tier->keeps.length > 0) tier_expire_keeps(tier);
-  if (waiter != NULL) unqueue(tier, waiter);
-}
-
-int tier_leave(struct ps_tier *tier, struct ps_tier_waiter *waiter, int result) {
-  assert(result >= PS_TIER_DONE && result <= PS_TIER_ERROR);
-  if (waiter != NULL && result != PS_TIER_WAIT) {
-    tier_drop_grants(tier, waiter, GRANTS);
-    waiter->state = WAIT_NOTHING;
-    if (result == PS_TIER_DONE) waiter->error = 0;
-  }
-  tier_pump(tier);
-  return result;
 }
 
 bool tier_told_error(struct ps_tier_waiter *waiter) {
@@ -119,7 +101,7 @@ void tier_wait(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t que
 void tier_wake(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t flags) {
   assert((waiter->state & WAIT_QUEUE) != WAIT_NOTHING);
   assert((waiter->state & WAIT_QUEUE) != WAIT_WOKEN);
-  unqueue(tier, waiter);
+  tier_unqueue(tier, waiter);
   waiter->state |= WAIT_WOKEN | flags;
   tier_queue_append(&tier->woken, waiter);
 }
@@ -178,7 +160,7 @@ static void grant_credits(struct ps_tier *tier) {
   }
 }
 
-void tier_pump(struct ps_tier *tier) {
+void tier_hand_out(struct ps_tier *tier) {
   if (tier->frame_queue.first != NULL) grant_frames(tier);
   if (tier->dirty_queue.first != NULL) grant_dirty(tier);
   if (tier->credit_queue.first != NULL) grant_credits(tier);
@@ -191,11 +173,16 @@ void ps_tier_forget(struct ps_tier *tier, struct ps_tier_waiter *waiter) {
   (void)tier_leave(tier, waiter, PS_TIER_DONE);
 }
 
+bool ps_tier_has_woken(const struct ps_tier *tier) {
+  assert(tier != NULL);
+  return tier->woken.first != NULL;
+}
+
 struct ps_tier_waiter *ps_tier_next_woken(struct ps_tier *tier) {
   struct ps_tier_waiter *waiter = tier->woken.first;
   if (waiter == NULL) return NULL;
   assert((waiter->state & WAIT_QUEUE) == WAIT_WOKEN);
-  unqueue(tier, waiter);
+  tier_unqueue(tier, waiter);
   return waiter;
 }
 

@@ -33,7 +33,7 @@ static int prepare(struct ps_tier *tier, struct span *span, uint32_t volume, uin
   if (tier_told_error(waiter)) return PS_TIER_ERROR;
   int32_t error = tier_span(tier, volume, offset, length, span);
   if (error != 0) return tier_fail(waiter, error);
-  uint16_t partial = (uint16_t)(span->touched & ~span->whole);
+  uint16_t partial = (uint16_t)(span->touched & ~tier_whole_units(tier, span));
   const struct ps_tier_access access = {
       .deadline_ns = UINT64_MAX, .tenant = tenant, .urgency = PS_TIER_DEMAND};
   if (partial != 0 && !tier_need(tier, span, partial, &access, waiter)) return PS_TIER_WAIT;
@@ -95,7 +95,8 @@ static bool better_in_place(const struct ps_tier *tier, uint32_t index, const st
   const struct volume *volume = &tier->volumes[span->volume];
   if (extent->frame == NONE) return false;
   if (tier->frames[extent->frame].references > 1) return false;
-  uint32_t kept = unit_count((uint16_t)(extent->valid & ~span->whole)) * volume->unit_size;
+  uint16_t rest = (uint16_t)(extent->valid & ~tier_whole_units(tier, span));
+  uint32_t kept = unit_count(rest) * volume->unit_size;
   return span->end - span->start < kept;
 }
 
@@ -126,6 +127,32 @@ int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
   index = swap_in(tier, index, &span, tenant, frame);
   mark_changed(tier, index, &span);
   return tier_leave(tier, waiter, PS_TIER_DONE);
+}
+
+/* Partial units are there, and an unclean frame more is allowed. */
+static bool may_overwrite(const struct ps_tier *tier, uint32_t index, const struct span *span) {
+  if (!better_in_place(tier, index, span)) return false;
+  const struct extent *extent = &tier->extents[index];
+  uint16_t partial = (uint16_t)(span->touched & ~tier_whole_units(tier, span));
+  if ((partial & ~extent->valid) != 0) return false;
+  return extent->counted != 0 || tier_has_room(tier, &tier->volumes[span->volume]);
+}
+
+bool ps_tier_overwrite(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                       uint32_t length, const uint8_t *bytes) {
+  struct span span;
+  assert(tier != NULL && bytes != NULL && tier->config.frames != NULL);
+  tier_enter(tier, now_ns, NULL);
+  if (tier_span(tier, volume, offset, length, &span) != 0) return false;
+  uint32_t index = tier_find(tier, volume, span.number);
+  if (!may_overwrite(tier, index, &span)) return false;
+  uint32_t frame = tier->extents[index].frame;
+  memcpy(tier->config.frames + (size_t)frame * tier->config.slot_size + span.start, bytes, length);
+  tier_clear_tail(tier, volume, span.number, frame);
+  tier->stats.publish_copies++;
+  mark_changed(tier, index, &span);
+  tier_pump(tier);
+  return true;
 }
 
 int ps_tier_zero(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,

@@ -189,6 +189,10 @@ class _Lib:
         frame: int,
         waiter: Any,
     ) -> int: ...
+    def ps_tier_has_woken(self, tier: Any) -> bool: ...
+    def ps_tier_overwrite(
+        self, tier: Any, now_ns: int, volume: int, offset: int, length: int, bytes: Any
+    ) -> bool: ...
     def ps_tier_zero(
         self,
         tier: Any,

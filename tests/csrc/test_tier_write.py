@@ -65,6 +65,42 @@ def test_a_small_publish_into_a_frame_that_nobody_sees_copies() -> None:
     assert tier.stats.frames_free == 7
 
 
+def test_data_at_hand_goes_over_what_is_resident_and_is_written_to_the_medium() -> None:
+    tier = Tier(frames=16, writeback_age_ns=0)
+    tier.write(0, b"a" * SLOT)
+    for action in tier.actions():
+        tier.end(action)
+    assert tier.overwrite(UNIT + 512, b"b" * 512)
+    assert counts(tier) == (1, 1, 0)
+    expected = b"a" * (UNIT + 512) + b"b" * 512 + b"a" * (14 * UNIT + UNIT - 1024)
+    assert tier.read_bytes(0, SLOT) == expected
+    (write,) = [action for action in tier.actions() if action.op == WRITE]
+    assert (write.offset, write.length) == (UNIT, UNIT)
+
+
+@pytest.mark.parametrize("case", ["nothing is there", "part of a unit is missing", "it is read"])
+def test_data_at_hand_waits_for_a_frame_when(case: str) -> None:
+    tier = Tier()
+    if case == "part of a unit is missing":
+        tier.write(0, b"a" * UNIT)
+    if case == "it is read":
+        tier.write(0, b"a" * SLOT)
+        pinned = pin(tier, 0, SLOT)
+    assert not tier.overwrite(UNIT, b"b" * 512)
+    if case == "it is read":
+        assert tier.frame_bytes(pinned, 0, SLOT) == b"a" * SLOT
+
+
+def test_data_at_hand_makes_no_extent_unclean_at_the_dirty_limit() -> None:
+    tier = Tier(frames=16, dirty_limit=2)
+    tier.write(0, b"a" * SLOT)
+    tier.settle()
+    for number in (1, 2):
+        tier.write(number * SLOT, b"a" * SLOT)
+    assert not tier.overwrite(0, b"b" * UNIT)
+    assert tier.overwrite(SLOT, b"b" * UNIT), "it is unclean already"
+
+
 def test_a_publish_over_all_that_is_valid_swaps_without_copying() -> None:
     tier = Tier()
     tier.write(UNIT, b"a" * UNIT)
