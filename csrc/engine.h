@@ -59,7 +59,8 @@ struct ps_engine;
  * `config` is out of range. */
 size_t ps_engine_size(const struct ps_engine_config *config);
 
-/* Initialise an engine in `memory` (zeroed by the call). A host's ICReq is queued at once.
+/* Initialise an engine in `memory`, of which little is touched before it is used. A host's ICReq is
+ * queued at once.
  * Returns NULL when a field of `config` is out of range. */
 struct ps_engine *ps_engine_init(void *memory, const struct ps_engine_config *config);
 

@@ -32,7 +32,7 @@ void ps_c2h_data_read(struct ps_engine *engine) {
     ps_term_fault(engine, PS_FES_INVALID_FIELD, PS_FIELD_LENGTH);
     return;
   }
-  if (index >= engine->config.slot_count || ps_slot(engine, index)->state != SLOT_OPEN) {
+  if (index >= engine->slots_used || ps_slot(engine, index)->state != SLOT_OPEN) {
     ps_term_fault(engine, PS_FES_INVALID_FIELD, PS_FIELD_CCCID);
     return;
   }

@@ -10,7 +10,7 @@
 /* The slot that waits for data under this tag. A tag not shown to the host yet is unknown to it. */
 static struct slot *expecting(const struct ps_engine *engine, uint16_t ttag) {
   uint32_t index = ttag & ((1u << engine->tag_bits) - 1);
-  if (index >= engine->config.slot_count) return NULL;
+  if (index >= engine->slots_used) return NULL;
   struct slot *slot = ps_slot(engine, index);
   if (slot->state != SLOT_TRANSFER || slot->ttag != ttag) return NULL;
   return slot->queued && !slot->exposed ? NULL : slot;
@@ -19,7 +19,7 @@ static struct slot *expecting(const struct ps_engine *engine, uint16_t ttag) {
 /* Data for a command that was ended before all of it had come: owed, and thrown away. */
 static bool is_owed(struct ps_engine *engine, uint16_t ttag, uint32_t length) {
   uint32_t index = ttag & ((1u << engine->tag_bits) - 1);
-  if (index >= engine->config.slot_count) return false;
+  if (index >= engine->slots_used) return false;
   struct slot *slot = ps_slot(engine, index);
   if (length > slot->ghost) return false;
   slot->ghost -= length;

@@ -10,7 +10,7 @@ void ps_r2t_read(struct ps_engine *engine) {
   const struct pdu_data *pdu = (const struct pdu_data *)(const void *)engine->receiver.header;
   uint32_t index = ps_get16(pdu->cccid);
   uint32_t length = ps_get32(pdu->length);
-  if (index >= engine->config.slot_count || ps_slot(engine, index)->state != SLOT_OPEN) {
+  if (index >= engine->slots_used || ps_slot(engine, index)->state != SLOT_OPEN) {
     ps_term_fault(engine, PS_FES_INVALID_FIELD, PS_FIELD_CCCID);
     return;
   }

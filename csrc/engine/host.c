@@ -69,7 +69,7 @@ void ps_response_read(struct ps_engine *engine) {
   const struct pdu_response *pdu =
       (const struct pdu_response *)(const void *)engine->receiver.header;
   uint32_t index = ps_get16(pdu->cid);
-  if (index >= engine->config.slot_count || ps_slot(engine, index)->state != SLOT_OPEN) {
+  if (index >= engine->slots_used || ps_slot(engine, index)->state != SLOT_OPEN) {
     ps_term_fault(engine, PS_FES_INVALID_FIELD, PS_FIELD_CQE_CID);
     return;
   }

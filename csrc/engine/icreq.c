@@ -13,6 +13,19 @@ static void icresp_write(struct ps_engine *engine) {
   engine->ic_size = sizeof response;
 }
 
+/* The common headers of command capsules that pass every check. */
+static void plain_write(struct ps_engine *engine) {
+  bool header = engine->digests & PS_DIGEST_HEADER, data = engine->digests & PS_DIGEST_DATA;
+  uint32_t need = (uint32_t)sizeof(struct pdu_command) + (header ? PS_DIGEST_SIZE : 0);
+  engine->plain = (struct pdu_common){.type = PS_PDU_COMMAND,
+                                      .flags = header ? PS_PDU_HDGST : 0,
+                                      .hlen = sizeof(struct pdu_command),
+                                      .plen = ps_put32(need)};
+  engine->plain_data = engine->plain;
+  engine->plain_data.pdo = (uint8_t)need;
+  if (data) engine->plain_data.flags |= PS_PDU_DDGST;
+}
+
 void ps_icreq_read(struct ps_engine *engine) {
   const struct pdu_ic *request = (const struct pdu_ic *)(const void *)engine->receiver.header;
   assert(engine->state == ENGINE_NEGOTIATING);
@@ -29,6 +42,7 @@ void ps_icreq_read(struct ps_engine *engine) {
   engine->digests = (uint8_t)(request->digests & engine->config.digests);
   engine->alignment = (request->alignment + 1u) * 4;
   engine->state = ENGINE_OPEN;
+  plain_write(engine);
   icresp_write(engine);
   ps_event_push_received(engine, PS_EVENT_CONNECTED, 0);
 }

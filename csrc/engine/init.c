@@ -29,16 +29,11 @@ size_t ps_engine_size(const struct ps_engine_config *config) {
          rounded(event_room(config->slot_count) * sizeof(uint32_t));
 }
 
-static void make_slots(struct ps_engine *engine) {
-  uint32_t count = engine->config.slot_count;
-  for (uint32_t i = 0; i < count; i++) {
-    engine->slots[i].next = (uint16_t)(i + 1 < count ? i + 1 : NO_SLOT);
-    engine->slots[i].part = PART_END;
-  }
-  engine->free_head = 0;
-  engine->free_tail = (uint16_t)(count - 1);
+/* Slots are made when they are used for the first time: what is not touched costs no memory. */
+static void init_slots(struct ps_engine *engine) {
+  engine->free_head = engine->free_tail = NO_SLOT;
   engine->output_head = engine->output_tail = NO_SLOT;
-  while (1u << engine->tag_bits < count) engine->tag_bits++;
+  while (1u << engine->tag_bits < engine->config.slot_count) engine->tag_bits++;
 }
 
 struct ps_engine *ps_engine_init(void *memory, const struct ps_engine_config *config) {
@@ -46,8 +41,8 @@ struct ps_engine *ps_engine_init(void *memory, const struct ps_engine_config *co
   assert((uintptr_t)memory % _Alignof(struct ps_engine) == 0);
   size_t size = ps_engine_size(config);
   if (size == 0) return NULL;
-  memset(memory, 0, size);
   struct ps_engine *engine = memory;
+  memset(engine, 0, sizeof *engine);
   uint8_t *behind = (uint8_t *)memory + rounded(sizeof *engine);
   engine->config = *config;
   engine->slots = (struct slot *)(void *)behind;
@@ -59,7 +54,7 @@ struct ps_engine *ps_engine_init(void *memory, const struct ps_engine_config *co
   engine->max_h2c_data = config->max_h2c_data;
   engine->alignment = 4;
   engine->receiver.slot = NO_SLOT;
-  make_slots(engine);
+  init_slots(engine);
   if (config->role == PS_ROLE_HOST) ps_icreq_write(engine);
   return engine;
 }

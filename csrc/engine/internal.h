@@ -255,6 +255,9 @@ struct ps_engine {
   uint32_t alignment;    /* of C2HData, bytes */
   uint32_t sequence;
   uint32_t tag_bits; /* of a TTAG that name the slot; the others count generations */
+  /* Target: how a command capsule begins, without data and (but for PLEN) with it; receive.c. */
+  struct pdu_common plain, plain_data;
+  uint32_t slots_used; /* slots from this one on were never used */
   uint16_t free_head;
   uint16_t free_tail;
   uint16_t output_head;
@@ -274,7 +277,7 @@ struct ps_engine {
 };
 
 static inline struct slot *ps_slot(const struct ps_engine *engine, uint32_t index) {
-  assert(index < engine->config.slot_count);
+  assert(index < engine->slots_used);
   return &engine->slots[index];
 }
 

@@ -178,6 +178,30 @@ static size_t receive_header(struct ps_engine *engine, const uint8_t *bytes, siz
   return step;
 }
 
+static bool is_plain(const struct ps_engine *engine, const uint8_t *bytes, size_t need) {
+  if (memcmp(bytes, &engine->plain, sizeof engine->plain) == 0) return true;
+  if (memcmp(bytes, &engine->plain_data, offsetof(struct pdu_common, plen)) != 0) return false;
+  uint32_t plen = ps_get32(((const struct pdu_common *)(const void *)bytes)->plen);
+  return plen > need && plen <= PS_PLEN_MAX;
+}
+
+/* Most of what a target receives is command capsules, whole: their common headers are all alike and
+ * were checked once. 0: it is something else, or not all there. */
+static size_t receive_plain(struct ps_engine *engine, const uint8_t *bytes, size_t size) {
+  struct receiver *receiver = &engine->receiver;
+  size_t need = engine->plain_data.pdo; /* 0 before the negotiation, and at a host */
+  if (receiver->state != RECEIVE_COMMON || receiver->have > 0 || need == 0 || size < need) return 0;
+  if (!is_plain(engine, bytes, need)) return 0;
+  memcpy(receiver->header, bytes, sizeof(struct pdu_command));
+  receiver->need = (uint8_t)need;
+  receiver->digest_size = (uint8_t)(need - sizeof(struct pdu_command));
+  if (receiver->digest_size > 0)
+    memcpy(receiver->header + sizeof(struct pdu_command), bytes + sizeof(struct pdu_command),
+           PS_DIGEST_SIZE);
+  check_header(engine);
+  return need;
+}
+
 size_t ps_engine_receive(struct ps_engine *engine, const uint8_t *bytes, size_t size) {
   assert(bytes != NULL || size == 0);
   const struct receiver *receiver = &engine->receiver;
@@ -186,8 +210,10 @@ size_t ps_engine_receive(struct ps_engine *engine, const uint8_t *bytes, size_t 
          receiver->state != RECEIVE_HOLD) {
     const uint8_t *from = bytes + consumed;
     size_t rest = size - consumed;
-    size_t step = receiver->state <= RECEIVE_HEADER ? receive_header(engine, from, rest)
-                                                    : ps_payload_receive(engine, from, rest);
+    size_t step = receive_plain(engine, from, rest);
+    if (step == 0)
+      step = receiver->state <= RECEIVE_HEADER ? receive_header(engine, from, rest)
+                                               : ps_payload_receive(engine, from, rest);
     assert(step > 0 && step <= rest);
     consumed += step;
   }

@@ -21,19 +21,18 @@ static void c2h_data_write(struct ps_engine *engine, struct slot *slot, uint32_t
   uint32_t header_end = (uint32_t)sizeof(struct pdu_data) + header_digest;
   /* PDO is a multiple of what HPDA asks; the digest stands before the padding. */
   uint32_t pdo = (header_end + engine->alignment - 1) / engine->alignment * engine->alignment;
-  struct pdu_data pdu = {
+  *(struct pdu_data *)(void *)slot->u.target.head = (struct pdu_data){
       .common = {.type = PS_PDU_C2H_DATA,
                  .flags = (uint8_t)(PS_PDU_LAST | (header_digest ? PS_PDU_HDGST : 0) |
                                     (data_digest ? PS_PDU_DDGST : 0) |
                                     (is_success ? PS_PDU_SUCCESS : 0)),
-                 .hlen = sizeof pdu,
+                 .hlen = sizeof(struct pdu_data),
                  .pdo = (uint8_t)pdo,
                  .plen = ps_put32(pdo + length + data_digest)},
       .cccid = ps_put16(slot->cid),
       .length = ps_put32(length),
   };
-  memcpy(slot->u.target.head, &pdu, sizeof pdu);
-  slot->sizes[PART_HEAD] = ps_header_end(engine, slot->u.target.head, sizeof pdu);
+  slot->sizes[PART_HEAD] = ps_header_end(engine, slot->u.target.head, sizeof(struct pdu_data));
   slot->sizes[PART_PAD] = (uint8_t)(pdo - header_end);
   slot->data_left = length;
   if (data_digest == 0) return;
@@ -45,21 +44,20 @@ static void response_write(struct ps_engine *engine, struct slot *slot, uint16_t
                            uint32_t dw0, uint32_t dw1) {
   uint32_t header_digest = engine->digests & PS_DIGEST_HEADER ? PS_DIGEST_SIZE : 0;
   uint32_t sqhd = engine->flow_control_disabled ? SQHD_DISABLED : engine->sq_head;
-  struct pdu_response pdu = {
+  uint8_t *at = slot->u.target.tail + slot->sizes[PART_TAIL];
+  *(struct pdu_response *)(void *)at = (struct pdu_response){
       .common = {.type = PS_PDU_RESPONSE,
                  .flags = header_digest ? PS_PDU_HDGST : 0,
-                 .hlen = sizeof pdu,
-                 .plen = ps_put32((uint32_t)sizeof pdu + header_digest)},
+                 .hlen = sizeof(struct pdu_response),
+                 .plen = ps_put32((uint32_t)sizeof(struct pdu_response) + header_digest)},
       .dw0 = ps_put32(dw0),
       .dw1 = ps_put32(dw1),
       .sqhd = ps_put16(sqhd),
       .cid = ps_put16(slot->cid),
       .status = ps_put16((uint32_t)status << 1),
   };
-  uint8_t *at = slot->u.target.tail + slot->sizes[PART_TAIL];
-  memcpy(at, &pdu, sizeof pdu);
-  slot->sizes[PART_TAIL] =
-      (uint8_t)(slot->sizes[PART_TAIL] + ps_header_end(engine, at, sizeof pdu));
+  uint8_t size = ps_header_end(engine, at, sizeof(struct pdu_response));
+  slot->sizes[PART_TAIL] = (uint8_t)(slot->sizes[PART_TAIL] + size);
 }
 
 /* After termination nothing more is said: the slot ends once what it had queued is gone. */

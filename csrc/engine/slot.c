@@ -7,14 +7,28 @@
  */
 #include "internal.h"
 
-uint16_t ps_slot_allocate(struct ps_engine *engine) {
+/* A slot that was never used; NO_SLOT when there is none. */
+static uint16_t make_slot(struct ps_engine *engine) {
+  if (engine->slots_used == engine->config.slot_count) return NO_SLOT;
+  memset(&engine->slots[engine->slots_used], 0, sizeof *engine->slots);
+  return (uint16_t)engine->slots_used++;
+}
+
+static uint16_t take_free(struct ps_engine *engine) {
   uint16_t index = engine->free_head;
-  if (index == NO_SLOT) return NO_SLOT;
+  engine->free_head = ps_slot(engine, index)->next;
+  if (engine->free_head == NO_SLOT) engine->free_tail = NO_SLOT;
+  return index;
+}
+
+uint16_t ps_slot_allocate(struct ps_engine *engine) {
+  bool has_good = engine->free_head != NO_SLOT && ps_slot(engine, engine->free_head)->ghost == 0;
+  uint16_t index = has_good ? NO_SLOT : make_slot(engine);
+  if (index == NO_SLOT && engine->free_head == NO_SLOT) return NO_SLOT;
+  if (index == NO_SLOT) index = take_free(engine);
   struct slot *slot = ps_slot(engine, index);
   assert(slot->state == SLOT_FREE);
   assert(!slot->queued);
-  engine->free_head = slot->next;
-  if (engine->free_head == NO_SLOT) engine->free_tail = NO_SLOT;
   slot->state = SLOT_OPEN;
   slot->length = 0;
   slot->covered = 0;
@@ -53,7 +67,7 @@ int32_t ps_engine_find(const struct ps_engine *engine, uint16_t cid) {
   assert(ps_is_target(engine));
   int32_t found = -1;
   uint32_t age = 0;
-  for (uint32_t i = 0; i < engine->config.slot_count; i++) {
+  for (uint32_t i = 0; i < engine->slots_used; i++) {
     const struct slot *slot = &engine->slots[i];
     if (slot->state == SLOT_FREE || slot->state == SLOT_RESPONDING || slot->cid != cid) continue;
     uint32_t its_age = engine->sequence - slot->sequence; /* right across a wrap */

@@ -92,6 +92,16 @@ static size_t pass_fixed(uint8_t *sent, uint8_t size, size_t most) {
   return step;
 }
 
+/* A whole answer of a target: nothing looks at where its data was any more. */
+static size_t pass_answer(struct slot *slot, size_t size) {
+  size_t whole = (size_t)slot->sizes[PART_HEAD] + slot->sizes[PART_PAD] + slot->data_left +
+                 slot->sizes[PART_TAIL];
+  if (slot->part != PART_HEAD || slot->part_offset > 0 || size < whole) return 0;
+  slot->part = PART_END;
+  slot->data_left = 0;
+  return whole;
+}
+
 /* Passes up to `size` bytes of the slot and any parts that are empty by then. */
 static size_t pass_slot(struct slot *slot, size_t size) {
   size_t passed = 0;
@@ -137,7 +147,8 @@ void ps_engine_sent(struct ps_engine *engine, size_t size) {
   while (size > 0 && engine->output_head != NO_SLOT) {
     uint32_t index = engine->output_head;
     struct slot *slot = ps_slot(engine, index);
-    size -= pass_slot(slot, size);
+    size_t passed = slot->state == SLOT_RESPONDING ? pass_answer(slot, size) : 0;
+    size -= passed > 0 ? passed : pass_slot(slot, size);
     if (slot->part == slot->part_end) slot_sent(engine, index);
   }
   size -= pass_fixed(&engine->term_sent, engine->term_size, size);
