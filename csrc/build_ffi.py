@@ -14,6 +14,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
+OPTIMISE = ["-O2", "-flto=auto", "-fvisibility=hidden"]
 WARNINGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 
 
@@ -45,8 +46,8 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
         libraries=libraries,
         # Assertions stay: a target that has lost its way must stop before it writes.
         # -iquote, for <sched.h> of the C library must not be found here.
-        extra_compile_args=["-UNDEBUG", "-iquote", "csrc", *WARNINGS, "-O2", "-g", *extra],
-        extra_link_args=extra,
+        extra_compile_args=[*OPTIMISE, "-UNDEBUG", "-iquote", "csrc", *WARNINGS, "-g", *extra],
+        extra_link_args=[*OPTIMISE, *extra],
         py_limited_api=True,
     )
     return ffi
