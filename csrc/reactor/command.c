@@ -16,15 +16,9 @@ static void connection_count_io(struct connection *connection, int32_t change) {
 static struct command *command_take(struct connection *connection,
                                     const struct ps_engine_event *event) {
   struct command *command = command_at(connection, event->slot);
-  assert(!command->is_used);
-  uint32_t *fresh = command->fresh, *pins = command->pins;
-  struct iovec *iov = command->iov;
-  memset(command, 0, sizeof *command);
-  command->fresh = fresh;
-  command->pins = pins;
-  command->iov = iov;
-  command->connection = connection;
-  command->slot = event->slot;
+  if (command->connection == NULL) command_prepare(connection, event->slot); /* its first use */
+  assert(!command->is_used && command->connection == connection && command->slot == event->slot);
+  memset(&command->reserved, 0, sizeof *command - offsetof(struct command, reserved));
   command->is_used = true;
   command->task.waiter.owner = connection->reactor->number;
   command->task.run = command_run;
@@ -184,15 +178,17 @@ static void join_pair(struct connection *connection, struct command *command) {
 /* A command capsule on an I/O queue. */
 void command_start(struct connection *connection, const struct ps_engine_event *event) {
   assert(connection->is_bound && connection->queue.qid != 0);
-  struct ps_core *core = connection->reactor->core;
+  struct reactor *reactor = connection->reactor;
   struct command *command = command_take(connection, event);
-  core_lock(core);
+  reactor_lock(reactor);
   command->status = command_parse(command, event);
   if (command->volume != NULL) command->volume->stats.in_flight++;
   if (command->status == 0 && command->step == read_step) hint_touch(command);
-  core_unlock(core);
   join_pair(connection, command);
-  command_run(connection->reactor, &command->task);
+  command->at_hand = connection_data_at_hand(connection, event->data_length);
+  command_run(reactor, &command->task);
+  command->at_hand = NULL;
+  reactor_unlock(reactor);
 }
 
 void receive_data(struct command *command, uint32_t iov_count, uint32_t length) {
@@ -218,13 +214,17 @@ void command_data(struct connection *connection, const struct ps_engine_event *e
 static void command_free(struct command *command) {
   struct connection *connection = command->connection;
   if (command->pin_count > 0 || command->reserved > 0 || command->shared > 0) {
-    core_lock(connection->reactor->core);
+    struct reactor *reactor = connection->reactor;
+    reactor_lock(reactor);
     drop_all(command);
-    core_unlock(connection->reactor->core);
-    connection->reactor->tier_changed = true;
+    /* All that giving back does is to wake who waits for it; or a close waits for the last of it.
+     */
+    if (ps_tier_has_woken(reactor->core->tier) || reactor->core->removals > 0)
+      reactor->tier_changed = true;
+    reactor_unlock(reactor);
   }
   if (link_is_in(&command->task.ready)) list_remove(&command->task.ready);
-  mailbox_forget(&connection->reactor->mailbox, &command->task);
+  if (command->has_waited) mailbox_forget(&connection->reactor->mailbox, &command->task);
   command->is_used = false;
   connection_count_io(connection, -1);
 }
@@ -233,12 +233,12 @@ static void command_free(struct command *command) {
 static void abandon(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
   if (!command->responded) {
-    core_lock(reactor->core);
+    reactor_lock(reactor);
     ps_tier_forget(reactor->core->tier, &command->task.waiter);
     if (command->mate != NULL) command->mate->mate = NULL;
     command->status = PS_SC_ABORT_REQUESTED;
     conclude(command);
-    core_unlock(reactor->core);
+    reactor_unlock(reactor);
     reactor->tier_changed = true;
   }
   command_free(command);
@@ -246,10 +246,10 @@ static void abandon(struct command *command) {
 
 /* Whether media operations of its own are under way; they may end in another thread. */
 static bool is_with_medium(const struct command *command) {
-  struct ps_core *core = command->connection->reactor->core;
-  core_lock(core);
+  struct reactor *reactor = command->connection->reactor;
+  reactor_lock(reactor);
   bool is = command->media_under_way > 0;
-  core_unlock(core);
+  reactor_unlock(reactor);
   return is;
 }
 
@@ -281,16 +281,18 @@ void command_run(struct reactor *reactor, struct task *task) {
     orphan_run(command);
     return;
   }
-  core_lock(core);
+  reactor_lock(reactor);
   if (command->status == 0 && is_cut_off(command)) command->status = PS_SC_LBA_RANGE | PS_DNR;
   enum step step = command->status != 0 ? STEP_DONE : command->step(command);
   if (step == STEP_DONE && command->media_under_way > 0) step = STEP_WAIT;
   if (step == STEP_DONE) {
-    ps_tier_forget(core->tier, &command->task.waiter);
+    if (command->has_waited) ps_tier_forget(core->tier, &command->task.waiter);
     conclude(command);
+  } else {
+    command->has_waited = true;
   }
   reactor->tier_changed = true;
-  core_unlock(core);
+  reactor_unlock(reactor);
   if (step == STEP_DONE) respond(command);
 }
 
@@ -325,7 +327,8 @@ void command_media_ended(struct reactor *reactor, struct command *command, int32
 void command_end_all(struct connection *connection) {
   struct ps_core *core = connection->reactor->core;
   connection->fused_first = NULL;
-  for (uint32_t slot = 0; connection->commands != NULL && slot < core->config.queue_depth; slot++) {
+  if (!is_io_queue(connection)) return;
+  for (uint32_t slot = 0; slot < core->config.queue_depth; slot++) {
     struct command *command = command_at(connection, slot);
     if (!command->is_used) continue;
     if (!command->responded && is_with_medium(command)) {

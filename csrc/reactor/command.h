@@ -5,56 +5,62 @@
 
 /* A command of an I/O queue while it runs. `step` is called again after each wait. */
 struct command {
-  struct task task;
+  uint8_t sqe[64];
+  /* Its place: what command_prepare has made of it. */
   struct connection *connection;
-  struct volume *volume; /* NULL: the extension namespace, or none */
-  enum step (*step)(struct command *command);
-  struct link active;       /* in volume->active or volume->gated */
+  uint32_t *fresh;   /* frames that host data goes to, or is made in */
+  uint32_t *pins;    /* frames pinned for reading */
+  struct iovec *iov; /* one per extent */
+  uint32_t slot;
+  /* From here on a new command begins with zeros. First what is looked at again when it is gone:
+   * many are under way, and each line of the cache that they do not touch counts. */
+  uint32_t reserved; /* frames held of the tier's budget */
+  uint32_t shared;   /* frames that count as its connection's */
+  uint16_t status;
+  uint16_t fresh_count, pin_count, done_count, receive_frames;
+  /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
+   * its connection ended while its own media operation was under way. is_clearing: it has its range
+   * fenced in the tier. sends_data: when it succeeds. is_touched: the hints know of it, and are to
+   * be told of its end. has_missed: it waited for a fill. has_waited: somebody may have woken it.
+   */
+  bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, orphaned,
+      responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing,
+      on_extension, sends_data, is_touched, has_missed, has_waited;
+  uint8_t stage, range_stage, part;
   struct link receive_wait; /* in core->receive_waiters */
   struct link share_wait;   /* in connection->share_waiters */
-  struct command *mate;     /* the other of a fused pair */
+  struct task task;
+  struct volume *volume; /* NULL: the extension namespace, or none */
+  enum step (*step)(struct command *command);
   uint64_t started_ns;
   uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
   uint64_t offset;  /* bytes into the volume */
   uint64_t gate_offset, gate_length;
-  uint64_t cursor;                  /* range commands: how far they are */
-  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
-  uint64_t fail_offset;
-  struct ps_tier_access access;      /* how its reads are to be made */
-  struct ps_hints_read read;         /* Reads: what the hints are told */
-  struct ps_hints_progress progress; /* of the batch that is being taken */
-  uint32_t dw0, dw1;                 /* of its completion */
   uint32_t length;
-  uint32_t slot;
+  uint32_t data_length; /* of host data that is expected */
   uint32_t nsid;
-  uint32_t entered_nsid; /* the namespace it counts as a user of; 0: none */
-  uint32_t reserved;     /* frames held of the tier's budget */
-  uint32_t shared;       /* frames that count as its connection's */
+  uint32_t entered_nsid;  /* the namespace it counts as a user of; 0: none */
+  struct link active;     /* in volume->active or volume->gated */
+  const uint8_t *at_hand; /* its data, all of it received with its capsule; only when it starts */
+  struct ps_tier_access access; /* how its reads are to be made */
+  struct ps_hints_read read;    /* Reads: what the hints are told */
+  uint32_t dw0, dw1;            /* of its completion */
   uint32_t share_wanted;
-  uint32_t data_length;     /* of host data that is expected */
   uint32_t index;           /* of a list of ranges */
   uint32_t media_under_way; /* own media operations */
   int32_t media_error;
-  uint16_t status;
-  uint16_t fresh_count, pin_count, done_count, receive_frames;
-  uint8_t stage, range_stage, part;
-  /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
-   * its connection ended while its own media operation was under way. is_clearing: it has its range
-   * fenced in the tier. sends_data: when it succeeds. is_touched: the hints know of it, and are to
-   * be told of its end. has_missed: it waited for a fill. */
-  bool is_used, in_capsule, asked_data, has_data, digest_error, committed, is_gated, fua, orphaned,
-      responded, counts_receive, receives, reserves_alone, flushing, filling, is_clearing,
-      on_extension, sends_data, is_touched, has_missed;
-  uint8_t sqe[64];
-  uint32_t *fresh;   /* frames that host data goes to, or is made in */
-  uint32_t *pins;    /* frames pinned for reading */
-  struct iovec *iov; /* one per extent */
+  struct command *mate;             /* the other of a fused pair */
+  uint64_t cursor;                  /* range commands: how far they are */
+  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
+  uint64_t fail_offset;
+  struct ps_hints_progress progress; /* of the batch that is being taken */
 };
 
 enum step { STEP_WAIT, STEP_DONE };
 
 /* gate.c: with the lock held */
 bool gate_enter(struct command *command, bool exclusive);
+bool gate_is_free(const struct command *command);
 void gate_leave(struct command *command);
 
 /* command.c */

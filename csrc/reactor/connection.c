@@ -13,6 +13,7 @@
 #include "internal.h"
 
 enum { DESTINATIONS = 64, LINGER_NS = 1000000000 };
+enum { TOGETHER = 32 }; /* events that are handled under one lock: then others have it */
 
 static struct ps_engine_config engine_config(const struct ps_core_config *config) {
   return (struct ps_engine_config){.role = PS_ROLE_TARGET,
@@ -22,44 +23,56 @@ static struct ps_engine_config engine_config(const struct ps_core_config *config
                                    .digests = config->digests};
 }
 
+/* Where the parts of a connection's memory are; all of it is one mapping, and only what is used of
+ * it becomes resident: most queues are never as deep as they might be. */
+struct layout {
+  size_t admin, commands, receive_buffer, size;
+};
+
+static struct layout layout_of(const struct ps_core *core) {
+  struct ps_engine_config config = engine_config(&core->config);
+  struct layout layout;
+  layout.admin = (ps_engine_size(&config) + 63) & ~(size_t)63;
+  layout.commands = layout.admin + core->config.queue_depth * sizeof(struct admin_command);
+  layout.commands = (layout.commands + 63) & ~(size_t)63;
+  layout.receive_buffer = layout.commands + core->command_size * core->config.queue_depth;
+  layout.receive_buffer = (layout.receive_buffer + 4095) & ~(size_t)4095;
+  layout.size = layout.receive_buffer + RECEIVE_BUFFER;
+  return layout;
+}
+
 /* NULL when memory is short. Runs in the control thread. */
 struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
                                   struct reactor *reactor) {
   struct ps_engine_config config = engine_config(&core->config);
+  struct layout layout = layout_of(core);
   struct connection *connection = calloc(1, sizeof *connection);
   if (connection == NULL) return NULL;
-  void *memory = aligned_alloc(64, (ps_engine_size(&config) + 63) & ~(size_t)63);
-  connection->receive_buffer = malloc(RECEIVE_BUFFER);
-  connection->admin = calloc(core->config.queue_depth, sizeof *connection->admin);
-  if (memory != NULL) connection->engine = ps_engine_init(memory, &config);
+  uint8_t *memory = mmap(NULL, layout.size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    free(connection);
+    return NULL;
+  }
+  connection->memory = memory;
+  connection->engine = ps_engine_init(memory, &config);
+  connection->admin = (struct admin_command *)(void *)(memory + layout.admin);
+  connection->commands = memory + layout.commands;
+  connection->receive_buffer = memory + layout.receive_buffer;
   list_init(&connection->share_waiters);
   list_init(&connection->admin_waiters);
   connection->reactor = reactor;
-  connection->fd = -1;
   connection->id = id;
-  if (connection->engine != NULL && connection->receive_buffer != NULL &&
-      connection->admin != NULL) {
-    connection->fd = fd;
-    return connection;
-  }
-  if (connection->engine == NULL) free(memory);
-  connection_free(connection);
-  return NULL;
-}
-
-static size_t commands_size(const struct ps_core *core) {
-  return core->command_size * core->config.queue_depth;
+  connection->fd = fd;
+  assert(connection->engine != NULL);
+  return connection;
 }
 
 /* Runs in the control thread, once nothing can reach the connection any more. */
 void connection_free(struct connection *connection) {
-  struct ps_core *core = connection->reactor->core;
   if (connection->fd >= 0) close(connection->fd); /* no reactor has taken it over */
-  if (connection->commands != NULL) munmap(connection->commands, commands_size(core));
-  if (connection->admin != NULL) admin_free(connection);
-  free(connection->admin);
-  free(connection->receive_buffer);
-  free(connection->engine);
+  admin_free(connection);
+  munmap(connection->memory, layout_of(connection->reactor->core).size);
   free(connection);
 }
 
@@ -85,24 +98,16 @@ void connection_open(struct reactor *reactor, struct connection *connection) {
   if (error != 0) connection_end(connection);
 }
 
-/* Memory of an I/O queue's commands; touched only as deep as the queue is used. */
-bool connection_bind(struct connection *connection, const struct ps_queue_config *queue) {
-  struct ps_core *core = connection->reactor->core;
+void connection_bind(struct connection *connection, const struct ps_queue_config *queue) {
+  const struct ps_core *core = connection->reactor->core;
   assert(!connection->is_bound && queue->sq_size > 0);
-  if (queue->qid != 0) {
-    void *memory =
-        mmap(NULL, commands_size(core), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return false;
-    connection->commands = memory;
-    for (uint32_t slot = 0; slot < core->config.queue_depth; slot++)
-      command_prepare(connection, slot);
-  }
   connection->queue = *queue;
+  connection->scope = (struct ps_hints_scope){
+      .tenant = queue->tenant, .subsystem = (uint16_t)queue->subsystem, .queue = connection->id};
   connection->is_bound = true;
   ps_engine_bind(connection->engine, queue->sq_size, queue->flow_control_disabled != 0,
                  queue->qid == 0 ? ADMIN_DATA : core->config.in_capsule_size,
                  queue->flow_control_disabled != 0 || core->config.success != 0);
-  return true;
 }
 
 void connection_wants_output(struct connection *connection) {
@@ -113,21 +118,28 @@ void connection_wants_output(struct connection *connection) {
 /* Something may go on: bytes to read, or kept bytes to parse. */
 void connection_resume(struct connection *connection) {
   if (connection->state == CONNECTION_CLOSED) return;
-  if (!link_is_in(&connection->ready)) list_append(&connection->reactor->ready, &connection->ready);
+  if (!link_is_in(&connection->ready) && !connection->is_parsing)
+    list_append(&connection->reactor->ready, &connection->ready);
   if (connection->is_writable && !link_is_in(&connection->output))
     connection_wants_output(connection);
+}
+
+/* The reactor alone writes the counters that others read. */
+static void add_to(_Atomic uint64_t *counter, uint64_t more) {
+  uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+  atomic_store_explicit(counter, before + more, memory_order_relaxed);
 }
 
 /* ---- input ---- */
 
 static bool is_admin(const struct connection *connection, const uint8_t *sqe) {
-  return !connection->is_bound || connection->queue.qid == 0 || sqe[0] == PS_OP_FABRICS;
+  return !is_io_queue(connection) || sqe[0] == PS_OP_FABRICS;
 }
 
 static void start_command(struct connection *connection, const struct ps_engine_event *event) {
   struct reactor *reactor = connection->reactor;
   atomic_store_explicit(&connection->last_command_ns, reactor->now_ns, memory_order_relaxed);
-  atomic_fetch_add_explicit(&connection->command_count, 1, memory_order_relaxed);
+  add_to(&connection->command_count, 1);
   if (!is_admin(connection, event->entry)) {
     reactor->stats.commands++;
     command_start(connection, event);
@@ -144,8 +156,7 @@ static void start_command(struct connection *connection, const struct ps_engine_
 
 static void handle(struct connection *connection, const struct ps_engine_event *event) {
   struct reactor *reactor = connection->reactor;
-  bool is_io =
-      connection->is_bound && connection->queue.qid != 0 && !connection->admin[event->slot].is_used;
+  bool is_io = is_io_queue(connection) && !connection->admin[event->slot].is_used;
   switch (event->kind) {
     case PS_EVENT_CONNECTED:
       atomic_store_explicit(&connection->digests, ps_engine_digests(connection->engine),
@@ -189,17 +200,39 @@ static bool handle_events(struct connection *connection) {
   return any;
 }
 
-/* Feed kept bytes to the engine until they are used up or it takes none. */
-static void parse(struct connection *connection) {
-  while (connection->state == CONNECTION_OPEN && connection->receive_length > 0 &&
-         !connection->has_held) {
+/* In-capsule data of the command whose capsule was taken last, when all of it is among the kept
+ * bytes and there is no digest to compare it with; else NULL. */
+const uint8_t *connection_data_at_hand(const struct connection *connection, uint32_t length) {
+  if (length == 0 || connection->receive_length < length) return NULL;
+  if ((ps_engine_digests(connection->engine) & PS_DIGEST_DATA) != 0) return NULL;
+  return connection->receive_buffer + connection->receive_offset;
+}
+
+/* Feed kept bytes to the engine, up to some events; false when they are used up or it takes none.
+ */
+static bool parse_some(struct connection *connection) {
+  for (uint32_t i = 0; i < TOGETHER; i++) {
+    if (connection->state != CONNECTION_OPEN || connection->has_held) return false;
+    if (connection->receive_length == 0) return false;
     size_t used = ps_engine_receive(connection->engine,
                                     connection->receive_buffer + connection->receive_offset,
                                     connection->receive_length);
     connection->receive_offset += (uint32_t)used;
     connection->receive_length -= (uint32_t)used;
-    if (!handle_events(connection) && used == 0) break;
+    if (!handle_events(connection) && used == 0) return false;
   }
+  return true;
+}
+
+static void parse(struct connection *connection) {
+  bool has_more = connection->receive_length > 0;
+  connection->is_parsing = true;
+  while (has_more) {
+    reactor_lock(connection->reactor);
+    has_more = parse_some(connection);
+    reactor_unlock(connection->reactor);
+  }
+  connection->is_parsing = false;
   if (connection->receive_length == 0) connection->receive_offset = 0;
 }
 
@@ -233,7 +266,7 @@ static ssize_t receive_once(struct connection *connection) {
     connection->is_readable = false;
   size_t placed = (size_t)got < direct ? (size_t)got : direct;
   reactor->stats.bytes_in += (uint64_t)got;
-  atomic_fetch_add_explicit(&connection->bytes_in, (uint64_t)got, memory_order_relaxed);
+  add_to(&connection->bytes_in, (uint64_t)got);
   connection->receive_length = (uint32_t)((size_t)got - placed);
   if (placed > 0) {
     ps_engine_received(connection->engine, placed);
@@ -284,6 +317,13 @@ void connection_receive(struct connection *connection) {
 
 /* ---- output ---- */
 
+/* Commands whose last byte is on its way give back what they hold. */
+static void handle_sent(struct connection *connection) {
+  reactor_lock(connection->reactor);
+  handle_events(connection);
+  reactor_unlock(connection->reactor);
+}
+
 static bool send_once(struct connection *connection) {
   struct reactor *reactor = connection->reactor;
   size_t count = ps_engine_output(connection->engine, reactor->iov, SEND_IOVECS);
@@ -301,9 +341,9 @@ static bool send_once(struct connection *connection) {
     return false;
   }
   reactor->stats.bytes_out += (uint64_t)sent;
-  atomic_fetch_add_explicit(&connection->bytes_out, (uint64_t)sent, memory_order_relaxed);
+  add_to(&connection->bytes_out, (uint64_t)sent);
   ps_engine_sent(connection->engine, (size_t)sent);
-  handle_events(connection);
+  handle_sent(connection);
   if ((size_t)sent < wanted) connection->is_writable = false;
   return connection->is_writable;
 }

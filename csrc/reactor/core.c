@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -88,6 +89,7 @@ static uint8_t *map_frames(size_t size, bool huge) {
 static bool make_tier(struct ps_core *core, char *error, size_t size) {
   const struct ps_core_config *config = &core->config;
   core->frame_count = (uint32_t)(config->dram_bytes / config->slot_size);
+  core->slot_shift = (uint32_t)__builtin_ctz(config->slot_size);
   core->segments = config->max_transfer / config->slot_size + 1;
   if (core->segments < 4) core->segments = 4;
   core->frames_size = (size_t)core->frame_count * config->slot_size;
@@ -172,6 +174,8 @@ void command_prepare(struct connection *connection, uint32_t slot) {
   const struct ps_core *core = connection->reactor->core;
   struct command *command = command_at(connection, slot);
   uint8_t *behind = (uint8_t *)command + align(sizeof *command);
+  command->connection = connection;
+  command->slot = slot;
   command->iov = (struct iovec *)behind;
   command->fresh = (uint32_t *)(behind + core->segments * sizeof(struct iovec));
   command->pins = command->fresh + core->segments;
@@ -192,9 +196,20 @@ static int make_reactor(struct ps_core *core, uint32_t number) {
   list_init(&reactor->serving);
   reactor->by_index = calloc(core->config.max_connections, sizeof(struct connection *));
   reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  if (reactor->by_index == NULL) return -ENOMEM;
   if (reactor->epoll_fd < 0) return -errno;
+  reactor->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (reactor->timer_fd < 0) return -errno;
+  if (reactor->by_index == NULL) return -ENOMEM;
   return mailbox_init(&reactor->mailbox);
+}
+
+/* It is held for moments: whoever finds it taken looks again a few times before sleeping. */
+static void init_lock(struct ps_core *core) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+  pthread_mutex_init(&core->lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
 }
 
 static bool make_reactors(struct ps_core *core, char *error, size_t size) {
@@ -215,7 +230,7 @@ struct ps_core *ps_core_new(const struct ps_core_config *config, char *error, si
   }
   core->config = *config;
   core->wake_fd = core->orders_wake_fd = core->ring_wake_fd = -1;
-  pthread_mutex_init(&core->lock, NULL);
+  init_lock(core);
   list_init(&core->receive_waiters);
   bool is_good = notice_init(core) || refuse(error, error_size, "no memory");
   is_good = is_good && make_ring(core, error, error_size) && make_tier(core, error, error_size) &&
@@ -280,6 +295,7 @@ static void free_reactor(struct reactor *reactor) {
   if (reactor->core == NULL) return;
   if (reactor->mailbox.event_fd > 0) mailbox_end(&reactor->mailbox);
   if (reactor->epoll_fd > 0) close(reactor->epoll_fd);
+  if (reactor->timer_fd > 0) close(reactor->timer_fd);
   free(reactor->by_index);
 }
 

@@ -48,6 +48,13 @@ bool gate_enter(struct command *command, bool exclusive) {
   return !exclusive || volume->exclusive_blockers == 0;
 }
 
+/* Whether a command that ends at once need not enter. */
+bool gate_is_free(const struct command *command) {
+  const struct volume *volume = command->volume;
+  assert(volume != NULL && command->gate_length > 0);
+  return volume->exclusive == NULL || !overlaps(command, volume->exclusive);
+}
+
 static void wake_gated(struct reactor *reactor, struct volume *volume) {
   for (struct link *link; (link = list_pop(&volume->gated)) != NULL;)
     wake_task(reactor, &CONTAINER(link, struct command, active)->task);

@@ -8,14 +8,13 @@
 
 enum { SQE_CDW10 = 40, NO_MAILBOX = PAX_MAILBOXES };
 
+/* The connection's scope as pages show it. */
 struct ps_hints_scope hint_scope(const struct connection *connection) {
-  assert(connection != NULL);
+  assert(connection != NULL && connection->is_bound);
   const struct ps_core *core = connection->reactor->core;
-  const struct ps_queue_config *queue = &connection->queue;
-  return (struct ps_hints_scope){.tenant = queue->tenant,
-                                 .subsystem = (uint16_t)queue->subsystem,
-                                 .extension_nsid = core->maps[queue->subsystem].extension_nsid,
-                                 .queue = connection->id};
+  struct ps_hints_scope scope = connection->scope;
+  scope.extension_nsid = core->maps[scope.subsystem].extension_nsid;
+  return scope;
 }
 
 /* ---- Reads and writes ---- */
@@ -23,30 +22,28 @@ struct ps_hints_scope hint_scope(const struct connection *connection) {
 void hint_touch(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
   assert(command->volume != NULL && !command->is_touched);
-  const struct ps_hints_scope scope = hint_scope(command->connection);
   command->is_touched = true;
   command->read.volume_bytes = command->volume->size;
-  ps_hints_touch(reactor->core->hints, reactor->now_ns, &scope, &command->read);
+  ps_hints_touch(reactor->core->hints, reactor->now_ns, &command->connection->scope,
+                 &command->read);
 }
 
 /* Of a Read that failed nobody can say that it met its deadline, or was late. */
 void hint_read_ended(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
   if (!command->is_touched) return;
-  const struct ps_hints_scope scope = hint_scope(command->connection);
   bool failed = command->status != 0;
   command->is_touched = false;
   if (!command->has_missed && !failed) command->read.flags |= PS_FACT_HIT;
-  ps_hints_read_ended(reactor->core->hints, reactor->now_ns, &scope, &command->read,
-                      command->started_ns, failed);
+  ps_hints_read_ended(reactor->core->hints, reactor->now_ns, &command->connection->scope,
+                      &command->read, command->started_ns, failed);
 }
 
 void hint_written(struct command *command, uint64_t offset, uint64_t length, bool is_discard) {
   struct reactor *reactor = command->connection->reactor;
   assert(command->volume != NULL);
-  const struct ps_hints_scope scope = hint_scope(command->connection);
-  ps_hints_written(reactor->core->hints, reactor->now_ns, &scope, command->volume->number, offset,
-                   length, is_discard);
+  ps_hints_written(reactor->core->hints, reactor->now_ns, &command->connection->scope,
+                   command->volume->number, offset, length, is_discard);
 }
 
 /* Dataset Management with Integral Dataset for Read. */
@@ -55,8 +52,8 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
   assert(ranges != NULL && count > 0);
   if (command->on_extension) return; /* no blocks that could belong together */
   if ((reactor->core->carriers & PAX_CARRIER_DATASET_MANAGEMENT) == 0) return;
-  const struct ps_hints_scope scope = hint_scope(command->connection);
-  ps_hints_dataset(reactor->core->hints, reactor->now_ns, &scope, command->nsid, ranges, count);
+  ps_hints_dataset(reactor->core->hints, reactor->now_ns, &command->connection->scope,
+                   command->nsid, ranges, count);
 }
 
 /* ---- batches and queries ---- */
@@ -66,10 +63,9 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
 bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *bytes,
                      uint32_t size) {
   struct reactor *reactor = command->connection->reactor;
-  const struct ps_hints_scope scope = hint_scope(command->connection);
   if (!has_turn(command)) return false;
-  return ps_hints_submit_some(reactor->core->hints, reactor->now_ns, &scope, mailbox, bytes, size,
-                              PS_HINTS_TURN_RECORDS, &command->progress);
+  return ps_hints_submit_some(reactor->core->hints, reactor->now_ns, &command->connection->scope,
+                              mailbox, bytes, size, PS_HINTS_TURN_RECORDS, &command->progress);
 }
 
 /* Submit: a batch from the host. CDW10 is the mailbox that its answer goes to, FFFFFFFFh for none.

@@ -2,7 +2,8 @@
  *
  * Threads: a reactor's own fields and its connections are touched by its thread alone. The tier,
  * the volumes and the namespace maps are touched under `core->lock`, which is never held over a
- * system call. Mailboxes and the notice queue have small locks of their own.
+ * system call. A reactor takes it by reactor_lock, once for many commands when they have come
+ * together. Mailboxes and the notice queue have small locks of their own.
  */
 #ifndef PRESTAGE_REACTOR_INTERNAL_H
 #define PRESTAGE_REACTOR_INTERNAL_H
@@ -24,7 +25,7 @@
 #include "tier.h"
 
 enum {
-  RECEIVE_BUFFER = 32 << 10,  /* bytes a connection reads ahead at most */
+  RECEIVE_BUFFER = 128 << 10, /* bytes a connection reads ahead at most; resident once used */
   RECEIVE_BUDGET = 512 << 10, /* bytes a connection may receive in one pass */
   SEND_IOVECS = 512,
   ADMIN_DATA = 8192, /* host data of an admin command at most (in-capsule limit, 8 KiB) */
@@ -197,8 +198,10 @@ struct connection {
   enum connection_state state;
   bool is_hanging_up; /* a FIN or an error stands behind what can be read */
   bool is_bound, is_readable, is_writable, close_after_output, wants_quiet;
+  bool is_parsing; /* kept bytes are being parsed as far as they go */
   uint32_t quiet_cookie;
   struct ps_queue_config queue;
+  struct ps_hints_scope scope; /* whose its hints are */
   struct link all, ready, output, starved;
   uint64_t opened_ns;
   uint64_t closing_ns; /* since when close_after_output waits for output to leave */
@@ -217,12 +220,13 @@ struct connection {
   uint32_t admin_receiving; /* admin commands whose data comes by R2T */
   uint32_t admin_answers;   /* bytes that admin commands under way were promised */
   struct link admin_waiters;
+  uint8_t *memory;             /* of the engine, and of all that follows here */
   struct admin_command *admin; /* slot_count */
-  uint8_t *commands;           /* slot_count * core->command_size, mapped at bind */
+  uint8_t *commands;           /* slot_count * core->command_size; of I/O queues */
+  uint8_t *receive_buffer;
   struct notice_node closed;
   _Atomic uint64_t last_command_ns, bytes_in, bytes_out, command_count;
   _Atomic uint32_t in_flight, digests;
-  uint8_t *receive_buffer;
 };
 
 /* ---- reactors ---- */
@@ -232,7 +236,9 @@ struct reactor {
   uint32_t number;
   pthread_t thread;
   bool has_thread, stop;
-  int epoll_fd;
+  uint32_t lock_depth; /* how often it has taken the core's lock, and not given it back */
+  int epoll_fd, timer_fd;
+  uint64_t timer_ns; /* when the timer rings, or has rung */
   uint64_t now_ns;
   struct mailbox mailbox;
   struct link connections, finished, ready, output, starved;
@@ -286,6 +292,7 @@ struct ps_core {
   uint32_t removals; /* of namespaces and volumes, that wait for commands to end */
   struct link receive_waiters;
 
+  uint32_t slot_shift;
   size_t command_size;
   uint32_t segments; /* extents of a command at most */
 
@@ -328,6 +335,17 @@ static inline uint8_t *frame_bytes(const struct ps_core *core, uint32_t frame) {
 static inline struct command *command_at(const struct connection *connection, uint32_t slot) {
   return (struct command *)(connection->commands +
                             (size_t)slot * connection->reactor->core->command_size);
+}
+/* In the reactor's thread: the lock is held until each call has had its unlock. */
+static inline void reactor_lock(struct reactor *reactor) {
+  if (reactor->lock_depth++ == 0) core_lock(reactor->core);
+}
+static inline void reactor_unlock(struct reactor *reactor) {
+  assert(reactor->lock_depth > 0);
+  if (--reactor->lock_depth == 0) core_unlock(reactor->core);
+}
+static inline bool is_io_queue(const struct connection *connection) {
+  return connection->is_bound && connection->queue.qid != 0;
 }
 uint64_t monotonic_ns(void);
 
@@ -415,10 +433,11 @@ struct connection *connection_new(struct ps_core *core, int fd, uint32_t id,
                                   struct reactor *reactor);
 void connection_free(struct connection *connection);
 void connection_open(struct reactor *reactor, struct connection *connection);
-bool connection_bind(struct connection *connection, const struct ps_queue_config *queue);
+void connection_bind(struct connection *connection, const struct ps_queue_config *queue);
 void connection_receive(struct connection *connection);
 void connection_send(struct connection *connection);
 void connection_resume(struct connection *connection);
+const uint8_t *connection_data_at_hand(const struct connection *connection, uint32_t length);
 void connection_wants_output(struct connection *connection);
 void connection_end(struct connection *connection);
 void connection_end_commands(struct connection *connection);

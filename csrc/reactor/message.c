@@ -38,7 +38,7 @@ static void quiesce(struct connection *connection, const struct message *message
 static void for_connection(struct connection *connection, const struct message *message) {
   switch (message->kind) {
     case MESSAGE_BIND:
-      if (!connection_bind(connection, &message->queue)) connection_end(connection);
+      connection_bind(connection, &message->queue);
       break;
     case MESSAGE_ENABLE:
       connection->queue.enabled = message->flag != 0;

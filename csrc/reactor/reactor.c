@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +15,14 @@ enum { EVENTS = 128, SECOND_NS = 1000000000, MOMENT_NS = 1000000 };
 enum { TURNS_SHARE = 8 }; /* of the time of a pass, one part for what is patient */
 
 /* What an epoll tag points at, in its low bits (all are at least 8-aligned). */
-enum { TAG_CONNECTION = 0, TAG_MAILBOX = 1, TAG_VOLUME = 2, TAG_ORDERS = 3, TAG_MASK = 7 };
+enum {
+  TAG_CONNECTION = 0,
+  TAG_MAILBOX = 1,
+  TAG_VOLUME = 2,
+  TAG_ORDERS = 3,
+  TAG_TIMER = 4,
+  TAG_MASK = 7
+};
 
 uint64_t monotonic_ns(void) {
   struct timespec now;
@@ -89,13 +97,23 @@ static void note_event(struct reactor *reactor, const struct epoll_event *event)
   }
 }
 
-/* Wait at most until `next` (in nanoseconds; 0 in the past), and note what happened. */
-static int wait_events(struct reactor *reactor, uint64_t next) {
+/* Have the timer ring at `next` at the latest. It is told only when it would ring too late: each
+ * time costs more than a wait, and most waits end before their time. */
+static void set_timer(struct reactor *reactor, uint64_t next) {
+  bool is_set = reactor->timer_ns > reactor->now_ns;
+  if (is_set && reactor->timer_ns <= next) return;
+  const struct itimerspec time = {
+      .it_value = {.tv_sec = (time_t)(next / SECOND_NS), .tv_nsec = (long)(next % SECOND_NS)}};
+  reactor->timer_ns = next;
+  int result = timerfd_settime(reactor->timer_fd, TFD_TIMER_ABSTIME, &time, NULL);
+  assert(result == 0);
+  (void)result;
+}
+
+/* Note what has happened, or happens within the time (milliseconds; -1: until the timer rings). */
+static int wait_events(struct reactor *reactor, int timeout_ms) {
   struct epoll_event events[EVENTS];
-  uint64_t wait_ns = next > reactor->now_ns ? next - reactor->now_ns : 0;
-  struct timespec timeout = {.tv_sec = (time_t)(wait_ns / SECOND_NS),
-                             .tv_nsec = (long)(wait_ns % SECOND_NS)};
-  int count = epoll_pwait2(reactor->epoll_fd, events, EVENTS, &timeout, NULL);
+  int count = epoll_wait(reactor->epoll_fd, events, EVENTS, timeout_ms);
   reactor->stats.wait_calls++;
   reactor->now_ns = monotonic_ns();
   for (int i = 0; i < count; i++) note_event(reactor, &events[i]);
@@ -113,7 +131,12 @@ static void wait_for_work(struct reactor *reactor) {
   uint64_t poll_until = reactor->now_ns + reactor->core->config.poll_ns;
   while (reactor->now_ns < poll_until && reactor->now_ns < next)
     if (wait_events(reactor, 0) > 0) return;
-  wait_events(reactor, next);
+  if (reactor->now_ns >= next) {
+    wait_events(reactor, 0);
+    return;
+  }
+  set_timer(reactor, next);
+  wait_events(reactor, -1);
 }
 
 static void serve_connections(struct reactor *reactor) {
@@ -212,6 +235,8 @@ void *reactor_main(void *argument) {
   reactor->now_ns = monotonic_ns();
   reactor->next_second_ns = reactor->now_ns + SECOND_NS;
   reactor_watch(reactor, reactor->mailbox.event_fd, (char *)reactor + TAG_MAILBOX, EPOLLIN);
+  /* It only ends a wait: that it has rung need not be read. */
+  reactor_watch(reactor, reactor->timer_fd, (char *)reactor + TAG_TIMER, EPOLLIN | EPOLLET);
   /* Each signal of the model is an event, and none is read: the description is the model's as well,
    * which may read it first, or make reads block. The pump looks whether there are orders. */
   if (reactor->number == 0 && reactor->core->orders_wake_fd >= 0)

@@ -43,8 +43,22 @@ bool settle(struct command *command) {
   return make_durable(command, command->offset, command->length, command->fua);
 }
 
+/* A small write of what has come with its capsule, over what is in the tier: there is nothing to
+ * wait for, and no frame to receive it in. */
+static bool write_at_once(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  if (command->at_hand == NULL || command->fua || command->volume->write_through) return false;
+  if (segment_count(command) > 1 || !gate_is_free(command)) return false;
+  if (!ps_tier_overwrite(reactor->core->tier, reactor->now_ns, command->volume->number,
+                         command->offset, command->length, command->at_hand))
+    return false;
+  hint_written(command, command->offset, command->length, false);
+  return true;
+}
+
 enum step write_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
+  if (write_at_once(command)) return STEP_DONE;
   if (command->stage == 0) {
     if (!receive_fresh(command, segment_count(command))) return step_of(command, false);
     command->stage = 1;

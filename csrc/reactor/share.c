@@ -108,8 +108,7 @@ void share_check(struct connection *connection, bool is_short) {
   connection->moved_before = moved;
   connection->slow_seconds = is_slow ? connection->slow_seconds + 1 : 0;
   if (!is_short || connection->slow_seconds < STALL_SECONDS) return;
-  if (connection->state != CONNECTION_OPEN || connection->commands == NULL || !owes(connection))
-    return;
+  if (connection->state != CONNECTION_OPEN || !is_io_queue(connection) || !owes(connection)) return;
   const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
   setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   connection->reactor->stats.connections_stalled++;

@@ -11,22 +11,27 @@ static uint64_t slot_mask(const struct command *command) {
   return command->connection->reactor->core->config.slot_size - 1;
 }
 
+static uint32_t slot_shift(const struct command *command) {
+  return command->connection->reactor->core->slot_shift;
+}
+
 /* How many extents the command's range touches. */
 uint32_t segment_count(const struct command *command) {
-  uint64_t slot_size = slot_mask(command) + 1;
+  uint32_t shift = slot_shift(command);
   assert(command->length > 0);
-  uint64_t first = command->offset / slot_size;
-  uint64_t last = (command->offset + command->length - 1) / slot_size;
+  uint64_t first = command->offset >> shift;
+  uint64_t last = (command->offset + command->length - 1) >> shift;
   return (uint32_t)(last - first + 1);
 }
 
 /* The part of the command's range in its extent number `index`. */
 static void segment(const struct command *command, uint32_t index, uint64_t *offset,
                     uint32_t *length) {
-  uint64_t slot_size = slot_mask(command) + 1;
+  uint32_t shift = slot_shift(command);
   uint64_t end = command->offset + command->length;
-  uint64_t start = (command->offset / slot_size + index) * slot_size;
-  uint64_t stop = start + slot_size < end ? start + slot_size : end;
+  uint64_t start = ((command->offset >> shift) + index) << shift;
+  uint64_t stop = start + (UINT64_C(1) << shift);
+  if (stop > end) stop = end;
   if (start < command->offset) start = command->offset;
   assert(start < stop);
   *offset = start;
