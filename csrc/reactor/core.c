@@ -72,9 +72,10 @@ enum { HUGE_PAGE = 2 << 20 };
 static uint8_t *map_frames(size_t size, bool huge) {
   const int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
   void *memory = MAP_FAILED;
-  if (huge) memory = mmap(NULL, size, protection, flags | MAP_HUGETLB | MAP_NORESERVE, -1, 0);
+  /* It fails when too few pages are set aside for all of it, for they are reserved here. */
+  if (huge) memory = mmap(NULL, size, protection, flags | MAP_HUGETLB, -1, 0);
   if (memory != MAP_FAILED && madvise(memory, HUGE_PAGE, MADV_POPULATE_WRITE) != 0) {
-    /* Reserved pages may be too few for the whole: such a mapping would end in SIGBUS. */
+    /* A limit of the control group stands before them: the mapping would end in SIGBUS. */
     munmap(memory, size);
     memory = MAP_FAILED;
   }
