@@ -79,6 +79,8 @@ int32_t ps_engine_find(const struct ps_engine *engine, uint16_t cid) {
 }
 
 bool ps_engine_is_receiving(const struct ps_engine *engine, uint32_t slot) {
+  assert(slot < engine->config.slot_count);
+  if (slot >= engine->slots_used) return false;
   uint8_t state = ps_slot(engine, slot)->state;
   return state == SLOT_CAPSULE || state == SLOT_TRANSFER;
 }
