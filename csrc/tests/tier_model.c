@@ -376,9 +376,8 @@ int main(int argc, char **argv) {
   }
   printf(", %llu overwrites, %llu promotions, %llu timely, %llu late, %llu of %llu bytes wasted",
          (unsigned long long)model.overwrites, (unsigned long long)model.promotions,
-         (unsigned long long)model.timely_hits,
-         (unsigned long long)model.late_hits, (unsigned long long)model.wasted_bytes,
-         (unsigned long long)model.hydrated_bytes);
+         (unsigned long long)model.timely_hits, (unsigned long long)model.late_hits,
+         (unsigned long long)model.wasted_bytes, (unsigned long long)model.hydrated_bytes);
   printf("\n");
   return 0;
 }

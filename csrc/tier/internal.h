@@ -307,20 +307,12 @@ const struct heap_entry *tier_heap_entry(const struct heap *heap, uint32_t item)
 /* ---- waiter.c ---- */
 void tier_queue_append(struct queue *queue, struct ps_tier_waiter *waiter);
 void tier_queue_remove(struct queue *queue, struct ps_tier_waiter *waiter);
-/* Takes the waiter out of the queue that it is in, if any. */
-void tier_unqueue(struct ps_tier *tier, struct ps_tier_waiter *waiter);
 /* What the waiter was told: true (and cleared) when it is an error to report. */
 bool tier_told_error(struct ps_tier_waiter *waiter);
 int tier_fail(struct ps_tier_waiter *waiter, int32_t error);
 void tier_wait(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t queue, uint32_t which);
 void tier_wake(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t flags);
 void tier_wake_all(struct ps_tier *tier, struct queue *queue, int32_t error);
-void tier_drop_grants(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t grants);
-/* Hands out what is free to those who wait for it; tier_pump looks whether anybody does. */
-void tier_hand_out(struct ps_tier *tier);
-
-/* ---- keep.c; the others of it are in keep.h ---- */
-void tier_expire_keeps(struct ps_tier *tier);
 
 /* ---- index.c ---- */
 uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number);
@@ -431,33 +423,6 @@ bool tier_heap_is_sound(const struct heap *heap);
 
 /* ---- inline ---- */
 
-static inline void tier_pump(struct ps_tier *tier) {
-  if (tier->frame_queue.first != NULL || tier->dirty_queue.first != NULL ||
-      tier->credit_queue.first != NULL)
-    tier_hand_out(tier);
-}
-
-/* Start of a call: the latest time, and the waiter is in no queue from here on. */
-static inline void tier_enter(struct ps_tier *tier, uint64_t now_ns,
-                              struct ps_tier_waiter *waiter) {
-  assert(tier != NULL);
-  if (now_ns > tier->now_ns) tier->now_ns = now_ns;
-  if (tier->keeps.length > 0) tier_expire_keeps(tier);
-  if (waiter != NULL && (waiter->state & WAIT_QUEUE) != WAIT_NOTHING) tier_unqueue(tier, waiter);
-}
-
-/* End of a call: gives back what the waiter no longer needs, hands out what became free. */
-static inline int tier_leave(struct ps_tier *tier, struct ps_tier_waiter *waiter, int result) {
-  assert(result >= PS_TIER_DONE && result <= PS_TIER_ERROR);
-  if (waiter != NULL && result != PS_TIER_WAIT) {
-    if ((waiter->state & GRANTS) != 0) tier_drop_grants(tier, waiter, GRANTS);
-    waiter->state = WAIT_NOTHING;
-    if (result == PS_TIER_DONE) waiter->error = 0;
-  }
-  tier_pump(tier);
-  return result;
-}
-
 static inline uint32_t tier_ticks(uint64_t now_ns) { return (uint32_t)(now_ns >> TICK_SHIFT); }
 
 /* The time of a tick in the past 2^32 ticks. */
@@ -526,5 +491,7 @@ uint16_t tier_whole_units(const struct ps_tier *tier, const struct span *span);
 /* How many bytes of the units are in [start, end) of their extent. */
 uint32_t tier_bytes_within(const struct volume *volume, uint16_t units, uint32_t start,
                            uint32_t end);
+
+#include "call.h"
 
 #endif
