@@ -53,7 +53,9 @@ def builder(module: str, headers: list[str], folders: list[str], libraries: list
     return ffi
 
 
-engine = builder("prestage._engine", ["digest.h", "engine.h"], ["engine"], ["isal"])
+engine = builder(
+    "prestage._engine", ["digest.h", "engine.h", "host.h"], ["engine", "host"], ["isal"]
+)
 core = builder(
     "prestage._core",
     [

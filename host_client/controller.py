@@ -7,13 +7,18 @@ raises, cancellation included: after that nothing writes to them and nothing is 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from prestage.host_client import nvme
 from prestage.host_client.address import parse_target
+from prestage.host_client.batch import Blocks, borrow, extents_of, pieces_of
 from prestage.host_client.connection import Connection
+from prestage.host_client.engine import Batch, Memory
 from prestage.host_client.errors import ConnectionLost, InvalidRequest, NvmeError, ProtocolError
 from prestage.host_client.nvme import Completion, Namespace
 from prestage.host_client.options import Options
@@ -24,8 +29,18 @@ from prestage.host_client.read_hint import (
     dated_read_opcode,
     read_hint,
 )
-from prestage.host_client.split import Extent, all_of, as_bytes, extent_of, pieces
+from prestage.host_client.split import Extent, as_bytes, extent_of, pieces
 from prestage.host_client.status import COMPARE_FAILURE, INVALID_FIELD, INVALID_OPCODE
+
+
+class Mover(Protocol):
+    """Moves the data of a request by as many commands as it takes; `entry` makes one of SLBA, NLB.
+
+    `repeat`: it may be carried out twice, so it is sent again when the connection is lost under it.
+    """
+
+    def __call__(self, entry: Callable[[int, int], bytes], *, repeat: bool) -> Awaitable[None]:
+        """Carry the request out."""
 
 
 class Controller(Connection):
@@ -84,29 +99,59 @@ class Controller(Connection):
             if len(view) != extent.nlb * namespace.block_bytes:
                 expected = f"{extent.nlb * namespace.block_bytes} bytes"
                 raise InvalidRequest(f"found {len(view)} bytes", "into", expected)
-            control = nvme.FORCE_UNIT_ACCESS if fua else 0
-            if not await self._dated_read(namespace, extent, view, control, hint):
-                plain = partial(
-                    nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
-                )
-                await self._move(plain, namespace, extent, view, repeat=True, is_read=True)
+            move = partial(self._move, namespace, extent, view, is_read=True)
+            await self._read(move, nsid, hint, fua=fua)
         return into
 
-    async def _dated_read(
+    async def read_many(
         self,
-        namespace: Namespace,
-        extent: Extent,
-        view: memoryview,
-        control: int,
-        hint: ReadHint,
-    ) -> bool:
+        nsid: int,
+        slba: Any,
+        nlb: Any,
+        *,
+        into: Any = None,
+        access: int = nvme.Access.NONE,
+        fua: bool = False,
+        deadline: Seconds | None = None,
+        priority: int | None = None,
+        session: int = 0,
+    ) -> Any:
+        """Read many extents in one request; return `into`, or a new bytearray.
+
+        `slba` is an array of blocks, `nlb` their number: one for all extents, or an array as long.
+        `into` is one writable contiguous buffer that gets the extents one after the other, or a
+        list or tuple with a buffer for each; either is filled whole. The other arguments are those
+        of `read`.
+
+        The commands are spread over all queues, and there is nothing in Python for each of them, so
+        this is the way to read small blocks fast. They are carried out in any order. The first that
+        fails ends the others; what the buffers hold then is not said.
+        """
+        hint = read_hint(deadline, priority, session, access)
+        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        starts, counts = extents_of(namespace, slba, nlb)
+        if into is None:
+            into = bytearray(int(counts.sum()) * namespace.block_bytes)
+        move = partial(self._move_many, namespace, starts, counts, into, is_read=True)
+        await self._read(move, nsid, hint, fua=fua)
+        return into
+
+    async def _read(self, move: Mover, nsid: int, hint: ReadHint, *, fua: bool) -> None:
+        """Read as `move` says, by the dated read where it is wished for and the target has it."""
+        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        if not await self._dated_read(move, nsid, hint, control):
+            plain = partial(
+                nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
+            )
+            await move(plain, repeat=True)
+
+    async def _dated_read(self, move: Mover, nsid: int, hint: ReadHint, control: int) -> bool:
         """Read by the dated read opcode; False when it is not dated, or the target has none."""
         opcode = dated_read_opcode(self.capability) if hint.is_dated else 0
         if not opcode:
             return False
-        entry = partial(dated_entry, opcode, namespace.nsid, hint=hint, control=control)
         try:
-            await self._move(entry, namespace, extent, view, repeat=False, is_read=True)
+            await move(partial(dated_entry, opcode, nsid, hint=hint, control=control), repeat=False)
         except ProtocolError:
             raise
         except ConnectionLost:
@@ -138,7 +183,21 @@ class Controller(Connection):
         entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
         with as_bytes(data, "data") as view:
             extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
-            await self._move(entry, namespace, extent, view, repeat=False)
+            await self._move(namespace, extent, view, entry, repeat=False)
+
+    async def write_many(
+        self, nsid: int, data: Any, slba: Any, nlb: Any, *, fua: bool = False
+    ) -> None:
+        """Write many extents in one request: `data` as `into` of `read_many`, to `slba` and `nlb`.
+
+        In any order, so extents should not overlap. When one fails, or the connection is lost, each
+        of the others may have been written or not. `fua`: as in `write`.
+        """
+        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
+        starts, counts = extents_of(namespace, slba, nlb)
+        await self._move_many(namespace, starts, counts, data, entry, repeat=False)
 
     async def compare(
         self, nsid: int, data: Any, offset: int | None = None, *, slba: int | None = None
@@ -149,7 +208,7 @@ class Controller(Connection):
         try:
             with as_bytes(data, "data") as view:
                 extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
-                await self._move(entry, namespace, extent, view, repeat=True)
+                await self._move(namespace, extent, view, entry, repeat=True)
         except NvmeError as error:
             if error.sct << 8 | error.sc == COMPARE_FAILURE:
                 return False
@@ -158,26 +217,64 @@ class Controller(Connection):
 
     async def _move(
         self,
-        entry: Callable[[int, int], bytes],
         namespace: Namespace,
         extent: Extent,
         view: memoryview,
+        entry: Callable[[int, int], bytes],
         *,
         repeat: bool,
         is_read: bool = False,
     ) -> None:
-        """Move `view` by as many commands as it takes; `entry` makes one of SLBA and NLB."""
-        most = self._link.max_transfer_bytes
-        how = {"repeat": repeat, "is_read": is_read}
-        if len(view) <= most:
-            await self._transfer(entry(extent.slba, extent.nlb), view[:], **how)
+        """Move `view`: a `Mover` when the first arguments are given."""
+        if len(view) <= self._link.max_transfer_bytes:
+            whole = entry(extent.slba, extent.nlb)
+            await self._transfer(whole, view[:], repeat=repeat, is_read=is_read)
             return
-        await all_of(
-            [
-                self._transfer(entry(one.slba, one.nlb), view[place], **how)
-                for one, place in pieces(extent, namespace.block_bytes, most)
-            ]
-        )
+        memory = Memory(view, writable=is_read)
+        starts, counts = np.array([extent.slba]), np.array([extent.nlb])
+        places = np.array([memory.address], np.uint64)
+        how = {"repeat": repeat, "is_read": is_read}
+        await self._carry_out(namespace, starts, counts, places, [memory], entry, **how)
+
+    async def _move_many(
+        self,
+        namespace: Namespace,
+        starts: Blocks,
+        counts: Blocks,
+        buffers: Any,
+        entry: Callable[[int, int], bytes],
+        *,
+        repeat: bool,
+        is_read: bool = False,
+    ) -> None:
+        """Move many extents: a `Mover` when the first arguments are given."""
+        name = "into" if is_read else "data"
+        block = namespace.block_bytes
+        memories, places = borrow(buffers, counts, block, writable=is_read, name=name)
+        how = {"repeat": repeat, "is_read": is_read}
+        await self._carry_out(namespace, starts, counts, places, memories, entry, **how)
+
+    async def _carry_out(
+        self,
+        namespace: Namespace,
+        starts: Blocks,
+        counts: Blocks,
+        places: NDArray[np.uint64],
+        memories: list[Memory],
+        entry: Callable[[int, int], bytes],
+        *,
+        repeat: bool,
+        is_read: bool,
+    ) -> None:
+        """Carry out as many commands as it takes in one batch, and release the memory."""
+        block = namespace.block_bytes
+        pieces = pieces_of(starts, counts, places, block, self._link.max_transfer_bytes)
+        first = entry(0, 1)
+        batch = Batch(first, pieces, memories, block, is_read=is_read, is_repeatable=repeat)
+        failed = await self._link.carry_out(batch)
+        if failed is not None:
+            self._require(failed, first)
+            raise _short(failed, batch.failed_bytes, first)
 
     async def _transfer(
         self, entry: bytes, view: memoryview, *, repeat: bool, is_read: bool
@@ -188,8 +285,7 @@ class Controller(Connection):
             answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)
             self._require(answer, entry)
             if answer.transferred != len(view):
-                text = f"success, and {answer.transferred} of {len(view)} bytes"
-                raise ProtocolError(text, io_name(entry))
+                raise _short(answer, len(view), entry)
 
     def _require(self, answer: Completion, entry: bytes) -> None:
         if not answer.ok:
@@ -216,7 +312,7 @@ class Controller(Connection):
         namespace = await self.namespace(nsid)
         extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
         control = nvme.DEALLOCATE if deallocate else 0
-        for one, _ in pieces(extent, 1, nvme.MAX_BLOCKS):
+        for one in pieces(extent):
             entry = nvme.block_entry(nvme.Io.WRITE_ZEROES, nsid, one.slba, one.nlb, control=control)
             self._require(await self._link.execute(entry), entry)
 
@@ -253,6 +349,11 @@ class Controller(Connection):
             except struct.error as error:
                 raise InvalidRequest(f"{error}", "ranges", "pairs of SLBA and NLB") from None
             self._require(await self._link.execute(entry, data), entry)
+
+
+def _short(answer: Completion, wanted_bytes: int, entry: bytes) -> ProtocolError:
+    text = f"success, and {answer.transferred} of {wanted_bytes} bytes"
+    return ProtocolError(text, io_name(entry))
 
 
 def io_name(entry: bytes) -> str:

@@ -1,25 +1,40 @@
-"""The PDU engine in host role: one end of one connection, without sockets or time.
+"""The data path of a queue, in C: the PDU engine in host role, with the socket's loops around it.
 
-Commands go in with the memory that their data is in or goes to; bytes for the socket come out.
-Payload is received straight into the caller's memory, and sent straight from it.
+Commands go in with the memory that their data is in or goes to. One call a readiness of the socket
+receives, starts what waits, and sends (csrc/host.h). Payload is received straight into the caller's
+memory, and sent straight from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prestage._engine import ffi, lib
 from prestage.host_client.errors import InvalidRequest
+from prestage.host_client.nvme import Completion, parse_completion
+
+if TYPE_CHECKING:
+    import asyncio
 
 HEADER_DIGEST: int = lib.PS_DIGEST_HEADER
 DATA_DIGEST: int = lib.PS_DIGEST_DATA
-SCRATCH_BYTES = 64 << 10
-"""Of headers and small payloads that one receive may bring."""
-MOST_VECTORS = 64
-"""Pieces that one send takes."""
+CONNECTED: int = lib.PS_HOST_CONNECTED
+COMPLETIONS: int = lib.PS_HOST_COMPLETIONS
+FREED: int = lib.PS_HOST_FREED
+ENDED: int = lib.PS_HOST_ENDED
+BLOCKED: int = lib.PS_HOST_BLOCKED
+MORE: int = lib.PS_HOST_MORE
+OVER: int = lib.PS_HOST_OVER
+"""What a pass has brought, as bits."""
+BATCH_DONE: int = lib.PS_BATCH_DONE
+BATCH_FAILED: int = lib.PS_BATCH_FAILED
+"""How a batch has ended; all other ways are not its own."""
+STUCK = -2
+"""Instead of the slot of an overdue command: one was overdue before."""
 FATAL_ERRORS = {
     1: "Invalid PDU Header Field",
     2: "PDU Sequence Error",
@@ -31,6 +46,7 @@ FATAL_ERRORS = {
 """FES of a TermReq (TCP 1.0, 3.6.2.5)."""
 
 _BYTES = "uint8_t[]"
+_unfilled = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 class Transfer(IntEnum):
@@ -42,25 +58,20 @@ class Transfer(IntEnum):
     IN_CAPSULE = lib.PS_TRANSFER_IN_CAPSULE
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """ICReq and ICResp are done: commands may be submitted."""
+class End(IntEnum):
+    """How a connection has ended."""
+
+    CLOSED = lib.PS_HOST_CLOSED
+    FAILED = lib.PS_HOST_FAILED
+    TERMINATED = lib.PS_HOST_TERMINATED
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
-    """The command in `slot` has ended; the slot is free, and its memory is not used any more."""
+class Over:
+    """The connection is over: how, with the error of the socket, or what a TermReq said."""
 
-    slot: int
-    cqe: bytes
-    transferred: int
-    digest_error: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Terminated:
-    """The connection is over: a TermReq was queued, or came from the peer."""
-
+    end: End
+    errno: int
     from_peer: bool
     fes: int
     fei: int
@@ -70,52 +81,267 @@ class Terminated:
         return f"{who}: {FATAL_ERRORS.get(self.fes, f'FES {self.fes:X}h')}, FEI {self.fei:X}h"
 
 
-Event = Connected | Completed | Terminated
-
-
 class Memory:
     """The bytes of a command's data: a borrowed buffer, until `release` gives it back."""
 
-    __slots__ = ("_bytes", "_iov", "length")
+    __slots__ = ("length", "place")
 
-    def __init__(self, data: Any, *, writable: bool) -> None:
+    def __init__(self, data: Any, *, writable: bool, name: str = "data") -> None:
         """Borrow any contiguous buffer, which must not change its size meanwhile.
 
-        Raises `InvalidRequest` when it is none.
+        Raises `InvalidRequest`, of the argument `name`, when it is none.
         """
         try:
-            self._bytes = _borrowed(data, writable=writable)
+            self.place = _borrowed(data, writable=writable)
         except (TypeError, ValueError, BufferError) as error:
             wanted = "a writable contiguous buffer" if writable else "a contiguous buffer"
-            raise InvalidRequest(f"found {type(data).__name__}: {error}", "data", wanted) from None
-        self.length = len(self._bytes)
-        self._iov = _new("struct iovec *", (self._bytes, self.length))
+            raise InvalidRequest(f"found {type(data).__name__}: {error}", name, wanted) from None
+        self.length = len(self.place)
 
     @property
-    def iov(self) -> Any:
-        """The one iovec that the engine reads the place from, each time anew."""
-        return self._iov
+    def address(self) -> int:
+        """Where the bytes are."""
+        return int(ffi.cast("uintptr_t", self.place))
 
-    def redirect(self, *, keep: bool) -> None:
-        """Give the caller's buffer back at once, although the command still runs.
+    def replace(self, *, keep: bool) -> Any:
+        """Give the buffer back, and return memory of our own for the rest of the transfer.
 
-        The engine reads the iovec each time that it moves bytes, so the rest of the transfer goes
-        to, or comes from, memory of our own; `keep`: which holds the same bytes.
+        `keep`: it holds the same bytes.
         """
         own = ffi.new(_BYTES, self.length)
         if keep:
-            ffi.memmove(own, self._bytes, self.length)
-        self._iov.iov_base = own
-        borrowed, self._bytes = self._bytes, own
+            ffi.memmove(own, self.place, self.length)
+        borrowed, self.place = self.place, own
         ffi.release(borrowed)
+        return own
 
     def release(self) -> None:
         """Give the buffer back; the engine must not know it any more."""
-        ffi.release(self._bytes)
+        ffi.release(self.place)
 
 
-def _new(kind: str, value: Any = None) -> Any:
-    return ffi.new(kind, value)
+class Batch:
+    """One request of many commands, and the buffers that it has borrowed for them.
+
+    `entry` is the first block's command, `pieces` an array of `prestage.host_client.batch.PIECE`.
+    `future` is set by whoever carries it out: to None when all went well, or to the completion of
+    the first command that failed, which was to move `failed_bytes`.
+    """
+
+    def __init__(
+        self,
+        entry: bytes,
+        pieces: Any,
+        memories: Sequence[Memory],
+        block_bytes: int,
+        *,
+        is_read: bool,
+        is_repeatable: bool,
+    ) -> None:
+        self.future: asyncio.Future[Completion | None]
+        self.is_read = is_read
+        self._memories = memories
+        self._pieces = ffi.from_buffer("struct ps_host_piece[]", pieces)
+        self.inner: Any = ffi.new(
+            "struct ps_host_batch *",
+            {
+                "pieces": self._pieces,
+                "count": len(self._pieces),
+                "block_size": block_bytes,
+                "is_read": is_read,
+                "is_repeatable": is_repeatable,
+                "sqe": entry,
+            },
+        )
+
+    @property
+    def end(self) -> int:
+        """How it has ended; 0 while it has not."""
+        return int(self.inner.end)
+
+    @property
+    def failed_bytes(self) -> int:
+        """What the command that failed was to move."""
+        return int(self.inner.failed_length)
+
+    @property
+    def failure(self) -> tuple[Completion, bool]:
+        """The completion of the first command that failed; and whether its digest was wrong."""
+        return _completion(self.inner.failure), bool(self.inner.failure.digest_error)
+
+    def release(self) -> None:
+        """Give the buffers back; no queue must know them any more."""
+        for memory in self._memories:
+            memory.release()
+
+
+class Work:
+    """Batches that the queues of one controller carry out together."""
+
+    def __init__(self) -> None:
+        self.inner: Any = ffi.new("struct ps_host_work *")
+        self._tags = itertools.count(1)
+        self._batches: dict[int, Batch] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Commands of all batches that wait for a slot."""
+        return int(self.inner.waiting)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Those that have not ended."""
+        return list(self._batches.values())
+
+    def say_waiting(self, requests: int) -> None:
+        """Say how many single commands wait for a slot: batches leave them some."""
+        self.inner.requests = requests
+
+    def add(self, batch: Batch) -> None:
+        """Let the queues carry out a batch, until it has ended or is stopped."""
+        batch.inner.tag = next(self._tags)
+        self._batches[batch.inner.tag] = batch
+        lib.ps_host_add(self.inner, batch.inner)
+
+    def stop(self, batch: Batch) -> None:
+        """Start no more commands of a batch, if it has not ended."""
+        if self._batches.pop(batch.inner.tag, None) is not None:
+            lib.ps_host_stop(self.inner, batch.inner)
+
+    def ended(self) -> Iterator[Batch]:
+        """Yield the batches that have ended by themselves, each once."""
+        found: Any
+        while (found := lib.ps_host_next_ended(self.inner)) != ffi.NULL:
+            yield self._batches.pop(found.tag)
+
+
+class Engine:
+    """One end of a connection. `InvalidRequest` is raised for a configuration out of range.
+
+    Times are those of the event loop. The socket stays its owner's to close.
+    """
+
+    def __init__(self, descriptor: int, slots: int, digests: int, timeout_s: float) -> None:
+        config = ffi.new(
+            "struct ps_host_config *",
+            {"slot_count": slots, "digests": digests, "timeout_us": _microseconds(timeout_s)},
+        )
+        size = lib.ps_host_size(config)
+        if size == 0:
+            raise InvalidRequest(f"found {slots} slots", "queue_depth", "1 to 4096")
+        # Aligned as C wants it: one element of an array of 64-byte pieces too many.
+        self._memory = _unfilled(_BYTES, size + 64)
+        start = int(ffi.cast("uintptr_t", self._memory))
+        at = ffi.cast("void *", start + -start % 64)
+        self._host = lib.ps_host_init(at, config, descriptor)
+        self._state: Any = lib.ps_host_state(self._host)
+        self._spare: list[Any] = []
+        """Memory that detached commands use."""
+
+    @property
+    def in_flight(self) -> int:
+        """Slots in use."""
+        return int(self._state.in_flight)
+
+    @property
+    def reserved(self) -> int:
+        """Slots that were promised, which batches leave free."""
+        return int(self._state.reserved)
+
+    @reserved.setter
+    def reserved(self, slots: int) -> None:
+        self._state.reserved = slots
+
+    # ---- single commands ----
+
+    def submit(
+        self, entry: bytes, transfer: int, memory: Memory | None, deadline: float | None
+    ) -> int:
+        """Queue a command; return its slot, which is also its CID, or -1 when none is free."""
+        until = 0 if deadline is None else _microseconds(deadline)
+        if memory is None:
+            return lib.ps_host_submit(self._host, entry, Transfer.NONE, ffi.NULL, 0, until)
+        return lib.ps_host_submit(self._host, entry, transfer, memory.place, memory.length, until)
+
+    def redirect(self, slot: int, memory: Memory, *, keep: bool) -> None:
+        """Give the caller's buffer back at once, although the command still runs.
+
+        The rest of the transfer goes to, or comes from, memory of our own; `keep`: which holds the
+        same bytes.
+        """
+        lib.ps_host_redirect(self._host, slot, memory.replace(keep=keep))
+
+    def completions(self) -> list[tuple[int, Completion, bool]]:
+        """Return the single commands that the last pass has ended: slot, how, wrong digest.
+
+        Their slots are free, and their memory is not used any more.
+        """
+        state = self._state
+        found = state.completions[0 : state.completion_count]
+        return [(one.slot, _completion(one), one.digest_error != 0) for one in found]
+
+    # ---- passes ----
+
+    def receive(self, now: float) -> int:
+        """Receive what there is, start commands of batches, send; return what it has brought."""
+        return lib.ps_host_receive(self._host, _microseconds(now))
+
+    def send(self, now: float) -> int:
+        """Send what is ready; return what that has brought."""
+        return lib.ps_host_send(self._host, _microseconds(now))
+
+    def send_last(self) -> None:
+        """Send what the socket takes at once, before it is closed."""
+        lib.ps_host_send_last(self._host)
+
+    @property
+    def over(self) -> Over:
+        """How the connection has ended, once it has."""
+        state = self._state
+        end = End(state.end)
+        return Over(end, state.error, state.from_peer != 0, state.fes, state.fei)
+
+    def lose(self, *, may_repeat: bool) -> None:
+        """Forget all commands: the connection is over. `may_repeat`: batches may send some again.
+
+        Nothing may be called after that.
+        """
+        lib.ps_host_lose(self._host, may_repeat)
+        self._spare.clear()
+
+    # ---- batches ----
+
+    def attach(self, work: Work, in_capsule_bytes: int) -> None:
+        """Take part in `work` from now on."""
+        lib.ps_host_attach(self._host, work.inner, in_capsule_bytes)
+
+    def fill(self, most: int, now: float) -> int:
+        """Start at most `most` commands of batches, as far as slots are free; return how many."""
+        return lib.ps_host_fill(self._host, most, _microseconds(now))
+
+    def detach(self, batch: Batch) -> None:
+        """Give the buffers of a batch that has ended back at once, although commands still run."""
+        if not lib.ps_host_detached(self._host):
+            self._spare.clear()
+        size = lib.ps_host_detached_size(self._host, batch.inner)
+        if size:
+            self._spare.append(_unfilled(_BYTES, size))
+            lib.ps_host_detach(self._host, batch.inner, self._spare[-1])
+
+    # ---- time ----
+
+    @property
+    def deadline(self) -> float | None:
+        """The earliest of the commands in flight."""
+        found = lib.ps_host_deadline(self._host)
+        return found / 1e6 if found else None
+
+    def overdue(self, now: float) -> int:
+        """Return the slot of a command whose time is up, each once; -1: there is none; `STUCK`.
+
+        It gets as much time again, and its batch ends.
+        """
+        return lib.ps_host_overdue(self._host, _microseconds(now))
 
 
 def _borrowed(data: Any, *, writable: bool) -> Any:
@@ -124,85 +350,9 @@ def _borrowed(data: Any, *, writable: bool) -> Any:
     return ffi.from_buffer(_BYTES, data)
 
 
-class Engine:
-    """One end of a connection. `InvalidRequest` is raised for a configuration out of range."""
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 1e6)
 
-    def __init__(self, slots: int, digests: int) -> None:
-        config = ffi.new(
-            "struct ps_engine_config *",
-            {"role": lib.PS_ROLE_HOST, "slot_count": slots, "digests": digests},
-        )
-        size = lib.ps_engine_size(config)
-        if size == 0:
-            raise InvalidRequest(f"found {slots} slots", "queue_depth", "1 to 4096")
-        # Aligned as C wants it: one element of an array of 64-byte pieces too many.
-        self._memory = ffi.new(_BYTES, size + 64)
-        start = int(ffi.cast("uintptr_t", self._memory))
-        at = ffi.cast("void *", start + -start % 64)
-        self._engine = lib.ps_engine_init(at, config)
-        self._event = _new("struct ps_engine_event *")
-        self._cqe = ffi.buffer(self._event.entry, 16)
-        self._into = _new("struct iovec[]", 1)
-        self._out = _new("struct iovec[]", MOST_VECTORS)
-        self._scratch = _new(_BYTES, SCRATCH_BYTES)
-        self._scratch_view = memoryview(ffi.buffer(self._scratch))
 
-    def submit(self, entry: bytes, transfer: int, memory: Memory | None) -> int:
-        """Queue a command; return its slot, which is also its CID, or -1 when none is free."""
-        if memory is None:
-            return lib.ps_engine_submit(self._engine, entry, Transfer.NONE, ffi.NULL, 0, 0)
-        return lib.ps_engine_submit(self._engine, entry, transfer, memory.iov, 1, memory.length)
-
-    def places(self) -> list[Any]:
-        """Return where the next bytes of the socket go: a buffer of a command first, if it wants.
-
-        Valid until the next call of anything here. `received` says how many came.
-        """
-        if lib.ps_engine_destination(self._engine, self._into, 1) == 0:
-            return [self._scratch_view]
-        place = self._into[0]
-        return [ffi.buffer(place.iov_base, place.iov_len), self._scratch_view]
-
-    def received(self, places: list[Any], size: int) -> Iterator[Event]:
-        """Take `size` bytes that `places` were filled with; yield what has happened, in order."""
-        direct = min(len(places[0]), size) if len(places) == 2 else 0
-        if direct:
-            lib.ps_engine_received(self._engine, direct)
-            yield from self._events()
-        rest = size - direct
-        start = 0
-        while start < rest:
-            step = lib.ps_engine_receive(self._engine, self._scratch + start, rest - start)
-            start += step
-            yield from self._events()
-            if step == 0:
-                # Only a terminated engine takes nothing once its events were taken.
-                return
-
-    def _events(self) -> Iterator[Event]:
-        event = self._event
-        while lib.ps_engine_next_event(self._engine, event):
-            if event.kind == lib.PS_EVENT_COMPLETION:
-                yield Completed(
-                    event.slot, self._cqe[:], event.data_length, event.digest_error != 0
-                )
-            elif event.kind == lib.PS_EVENT_CONNECTED:
-                yield Connected()
-            else:
-                yield Terminated(event.from_peer != 0, event.fes, event.fei)
-
-    def output(self) -> list[Any]:
-        """Return what is to be sent next, as buffers; valid until `sent` says how much went."""
-        count = lib.ps_engine_output(self._engine, self._out, MOST_VECTORS)
-        out = self._out
-        return [ffi.buffer(out[i].iov_base, out[i].iov_len) for i in range(count)]
-
-    def sent(self, size: int) -> Iterator[Event]:
-        """Pass `size` bytes of the output; yield what has happened."""
-        lib.ps_engine_sent(self._engine, size)
-        return self._events()
-
-    @property
-    def is_terminated(self) -> bool:
-        """Whether the connection is over: what is queued may be sent, then it is closed."""
-        return lib.ps_engine_is_terminated(self._engine)
+def _completion(found: Any) -> Completion:
+    return parse_completion(ffi.buffer(found.cqe)[:], found.transferred)

@@ -16,7 +16,7 @@ from typing import Any
 from prestage.host_client import nvme
 from prestage.host_client.address import Address
 from prestage.host_client.association import Association, open_association
-from prestage.host_client.engine import Memory, Transfer
+from prestage.host_client.engine import Batch, Memory, Transfer, Work
 from prestage.host_client.errors import (
     ConnectionLost,
     HostError,
@@ -47,6 +47,7 @@ class Link:
         self._association: Association | None = None
         self._ended: ConnectionLost | None = None
         self._waiters: deque[asyncio.Future[Queue]] = deque()
+        self._work = Work()
         self._watches: list[asyncio.Task[None]] = []
         self._logs: set[bytes] = set()
         """Commands that read a log page for its own sake, under way."""
@@ -90,7 +91,7 @@ class Link:
             await association.shut_down()
             association.close(error)
         self._forget()
-        self._fail_waiters(error)
+        self._fail(error)
 
     def _adopt(self, association: Association) -> None:
         if association.lost is not None:
@@ -99,6 +100,8 @@ class Link:
         association.on_lost = self._on_lost
         for queue in association.queues:
             queue.on_free = self._serve
+        for queue in association.io:
+            queue.attach(self._work)
         self.connects += 1
         self.max_transfer_bytes = association.max_transfer_bytes
         self.connected.set()
@@ -137,7 +140,7 @@ class Link:
                 if refused or loop.time() >= limit:
                     text = f"the controller is lost: {why.what}; {error}"
                     self._ended = ConnectionLost(text, self._where)
-                    self._fail_waiters(self._ended)
+                    self._fail(self._ended)
             else:
                 return
 
@@ -205,12 +208,14 @@ class Link:
             raise self._ended
         waiter: asyncio.Future[Queue] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
+        self._work.say_waiting(len(self._waiters))
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
                 with contextlib.suppress(ValueError):
                     self._waiters.remove(waiter)
+                self._serve()
             elif waiter.exception() is None:
                 # The slot came in the same moment: it goes to whoever is next.
                 waiter.result().reserved -= 1
@@ -218,21 +223,36 @@ class Link:
             raise
 
     def _serve(self) -> None:
-        """Hand free slots to whoever waits, oldest first."""
+        """Hand free slots to whoever waits, oldest first; then to batches."""
         while self._waiters and self._association is not None:
             best = max(self._association.io, key=_room, default=None)
             if best is None or best.room < 1:
-                return
+                break
             waiter = self._waiters.popleft()
             if not waiter.done():
                 best.reserved += 1
                 waiter.set_result(best)
+        self._work.say_waiting(len(self._waiters))
+        self._start_batches()
 
-    def _fail_waiters(self, error: ConnectionLost) -> None:
+    def _start_batches(self) -> None:
+        """Have free slots used by batches, on all queues alike."""
+        if self._association is None or not self._work.waiting:
+            return
+        queues = sorted(self._association.io, key=_room, reverse=True)
+        for index, queue in enumerate(queues):
+            share = -(-self._work.waiting // (len(queues) - index))
+            queue.start_batches(share)
+
+    def _fail(self, error: ConnectionLost) -> None:
+        """Whatever waits for a controller ends with `error`."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(error)
+        for batch in self._work.batches:
+            if not batch.future.done():
+                batch.future.set_exception(error)
 
     # ---- requests ----
 
@@ -263,6 +283,28 @@ class Link:
             except ConnectionLost:
                 if not repeat:
                     raise
+
+    async def carry_out(self, batch: Batch) -> nvme.Completion | None:
+        """Carry out a batch over all queues, and give its buffers back, whatever happens.
+
+        Returns None, or the completion of the first command that failed or did not move all of its
+        bytes: then no more of the batch is sent. What may be sent again when the connection is lost
+        is the batch's; raises as `execute`.
+        """
+        try:
+            if self._ended is not None:
+                raise self._ended
+            batch.future = asyncio.get_running_loop().create_future()
+            self._work.add(batch)
+            self._start_batches()
+            try:
+                return await batch.future
+            finally:
+                self._work.stop(batch)
+                for queue in self._association.io if self._association is not None else ():
+                    queue.detach(batch)
+        finally:
+            batch.release()
 
     async def execute_admin(
         self, entry: bytes, data: Any = None, *, is_read: bool = False

@@ -1,29 +1,22 @@
-"""One queue: a TCP connection, its PDU engine, and the requests under way on it.
+"""One queue: a TCP connection and the requests under way on it.
 
-All of it runs in the event loop's thread. A wake-up of the socket is one system call either way:
-payload is received straight into the memory of its request, and headers beside it; what is ready to
-be sent goes out together. (Reading in `add_reader` with two buffers in one call was measured
-against a transport with a `BufferedProtocol`, which can fill one only; see docs/hosts.md.)
+All of it runs in the event loop's thread. A wake-up of the socket is one call of the data path in C
+(csrc/host.h), which receives, starts what waits of batches, and sends; what it has brought that
+concerns single requests, or ends a batch, is handed out here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from prestage.host_client.engine import (
-    Completed,
-    Connected,
-    Engine,
-    Event,
-    Memory,
-    Terminated,
-)
+from prestage.host_client import engine
+from prestage.host_client.engine import Batch, Engine, Memory, Work
 from prestage.host_client.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -32,10 +25,7 @@ from prestage.host_client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from prestage.host_client.nvme import Completion, parse_completion
-
-MOST_ROUNDS = 8
-"""Sends in a row before the event loop gets its turn."""
+from prestage.host_client.nvme import Completion
 
 
 class Request:
@@ -43,11 +33,9 @@ class Request:
 
     __slots__ = (
         "abandoned",
-        "deadline",
         "future",
         "is_read",
         "memory",
-        "overdue",
         "slot",
     )
 
@@ -57,11 +45,8 @@ class Request:
         self.future = future
         self.memory = memory
         self.is_read = is_read
-        self.deadline: float | None = None
         self.abandoned = False
         """The caller waits no more; the slot is kept until the controller has answered."""
-        self.overdue = False
-        """Its time was up once, and somebody was told to abort it."""
         self.slot = -1
 
 
@@ -76,15 +61,14 @@ class Queue:
         self.qid = 0
         self.slots = slots
         self.in_capsule_bytes = 8192
-        self.reserved = 0
-        """Slots that were promised and are not used yet."""
         self.on_free: Callable[[], None] = _nothing
         self.on_lost: Callable[[HostError], None] = _nothing
         self.on_stuck: Callable[[int], None] = _nothing
         self.lost: ConnectionLost | None = None
         """Why the connection is over."""
         self._sock = sock
-        self._engine = Engine(slots, digests)
+        self._engine = Engine(sock.fileno(), slots, digests, timeout_s)
+        self._work: Work | None = None
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._connected: asyncio.Future[None] = self._loop.create_future()
@@ -104,12 +88,21 @@ class Queue:
     @property
     def in_flight(self) -> int:
         """Requests that the controller has not answered, those that nobody waits for included."""
-        return len(self._requests)
+        return self._engine.in_flight
+
+    @property
+    def reserved(self) -> int:
+        """Slots that were promised and are not used yet."""
+        return self._engine.reserved
+
+    @reserved.setter
+    def reserved(self, slots: int) -> None:
+        self._engine.reserved = slots
 
     @property
     def room(self) -> int:
         """Slots that are neither used nor promised."""
-        return self.slots - len(self._requests) - self.reserved
+        return self.slots - self._engine.in_flight - self._engine.reserved
 
     async def negotiated(self) -> None:
         """Wait for the ICResp. Raises `ConnectionLost`."""
@@ -173,124 +166,135 @@ class Queue:
     ) -> Request:
         """Queue a command; there must be room. Raises `ConnectionLost`, and lends nothing then."""
         request = Request(self._loop.create_future(), memory, is_read=is_read)
+        deadline = None if endless else self._loop.time() + self._timeout_s
         if self.lost is None:
-            request.slot = self._engine.submit(entry, transfer, memory)
+            request.slot = self._engine.submit(entry, transfer, memory, deadline)
         if request.slot < 0:
             if memory is not None:
                 memory.release()
             raise self.lost or ConnectionLost("there is no free slot", self.name)
         self._requests[request.slot] = request
-        if not endless:
-            request.deadline = self._loop.time() + self._timeout_s
-            if self._timer is None:
-                self._timer = self._loop.call_at(request.deadline, self._on_time)
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+        if deadline is not None and self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._on_time)
+        self._flush_soon()
         return request
+
+    # ---- batches ----
+
+    def attach(self, work: Work) -> None:
+        """Take part in the batches of `work` from now on."""
+        self._work = work
+        self._engine.attach(work, self.in_capsule_bytes)
+
+    def start_batches(self, most: int) -> None:
+        """Start at most `most` commands of batches, as far as slots are free."""
+        now = self._loop.time()
+        if self.lost is not None or self._engine.fill(most, now) == 0:
+            return
+        if self._timer is None:
+            self._timer = self._loop.call_at(now + self._timeout_s, self._on_time)
+        self._flush_soon()
+
+    def detach(self, batch: Batch) -> None:
+        """Give the buffers of a batch back that has ended or was stopped, while commands run on."""
+        if self.lost is None:
+            self._engine.detach(batch)
 
     def close(self, error: ConnectionLost) -> None:
         """End the connection; whatever is under way ends with `error`."""
         if self.lost is None:
-            with contextlib.suppress(OSError):
-                self._sock.sendmsg(self._engine.output() or [b""])
+            self._engine.send_last()
             self._end(error)
 
     # ---- the socket ----
 
     def _on_readable(self) -> None:
-        places = self._engine.places()
-        try:
-            size = self._sock.recvmsg_into(places)[0]
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self._lose(ConnectionLost(f"the connection failed: {_reason(error)}", self.name))
-            return
-        if size == 0:
-            self._lose(ConnectionLost("the target closed the connection", self.name))
-            return
-        self._handle(self._engine.received(places, size))
-        if self.lost is None and not self._is_flush_due:
-            self._flush()
+        self._handle(self._engine.receive(self._loop.time()))
 
     def _on_writable(self) -> None:
         self._is_writer = False
         self._loop.remove_writer(self._sock)
         self._flush()
 
+    def _flush_soon(self) -> None:
+        """Send in the next turn of the loop, together with what else is queued until then."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         """Send what is ready; wait for the socket when it is full."""
         self._is_flush_due = False
-        for _ in range(MOST_ROUNDS):
-            if self._is_writer or self.lost is not None:
-                return
-            pieces = self._engine.output()
-            if not pieces:
-                return
-            if not self._send(pieces):
-                return
-        self._is_flush_due = True
-        self._loop.call_soon(self._flush)
-
-    def _send(self, pieces: list[Any]) -> bool:
-        """Send pieces; False when there is nothing to be done until the socket says so."""
-        try:
-            size = self._sock.sendmsg(pieces)
-        except (BlockingIOError, InterruptedError):
-            size = 0
-        except OSError as error:
-            self._lose(ConnectionLost(f"the connection failed: {_reason(error)}", self.name))
-            return False
-        whole = size == sum(map(len, pieces))
-        self._handle(self._engine.sent(size))
-        if not whole and self.lost is None:
-            self._is_writer = True
-            self._loop.add_writer(self._sock, self._on_writable)
-        return whole
+        if not self._is_writer and self.lost is None:
+            self._handle(self._engine.send(self._loop.time()))
 
     # ---- what has happened ----
 
-    def _handle(self, events: Iterable[Event]) -> None:
-        freed = False
-        for event in events:
-            if isinstance(event, Completed):
-                self._complete(event)
-                freed = True
-            elif isinstance(event, Connected):
-                if not self._connected.done():
-                    self._connected.set_result(None)
-            else:
-                self._terminated(event)
-                return
-        if freed:
+    def _handle(self, news: int) -> None:
+        """Hand out what a pass has brought."""
+        if not news:
+            return
+        if news & engine.COMPLETIONS:
+            for slot, completion, is_damaged in self._engine.completions():
+                self._complete(slot, completion, is_damaged)
+        if news & engine.CONNECTED and not self._connected.done():
+            self._connected.set_result(None)
+        if news & engine.ENDED:
+            self._end_batches(None)
+        if news & engine.OVER:
+            self._over()
+            return
+        if news & engine.BLOCKED and not self._is_writer:
+            self._is_writer = True
+            self._loop.add_writer(self._sock, self._on_writable)
+        if news & engine.MORE:
+            self._flush_soon()
+        if news & engine.FREED:
             self._next_turns()
             self.on_free()
 
-    def _complete(self, event: Completed) -> None:
-        request = self._requests.pop(event.slot)
+    def _complete(self, slot: int, completion: Completion, is_damaged: bool) -> None:
+        request = self._requests.pop(slot)
         if request.memory is not None:
             request.memory.release()
-        if request.future.done():
-            return
-        completion = parse_completion(event.cqe, event.transferred)
-        if event.digest_error and completion.ok:
-            request.future.set_exception(
-                DigestError("the data digest of the controller's data does not match", self.name)
-            )
-        else:
-            request.future.set_result(completion)
+        if not request.future.done():
+            self._tell(request.future, completion, is_damaged)
 
-    def _terminated(self, event: Terminated) -> None:
-        if event.from_peer:
-            self._lose(ConnectionLost(str(event), self.name))
-            return
-        # The TermReq says why, as far as the socket takes it at once.
-        with contextlib.suppress(OSError):
-            self._sock.sendmsg(self._engine.output() or [b""])
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
-        self._lose(ProtocolError(str(event), self.name))
+    def _tell(self, future: asyncio.Future[Any], completion: Completion, is_damaged: bool) -> None:
+        if is_damaged and completion.ok:
+            text = "the data digest of the controller's data does not match"
+            future.set_exception(DigestError(text, self.name))
+        else:
+            future.set_result(completion)
+
+    def _end_batches(self, error: HostError | None) -> None:
+        """Tell whoever waits for batches that have ended; by `error` if not by themselves."""
+        for batch in self._work.ended() if self._work is not None else ():
+            if batch.future.done():
+                continue
+            if batch.end == engine.BATCH_DONE:
+                batch.future.set_result(None)
+            elif batch.end == engine.BATCH_FAILED:
+                self._tell(batch.future, *batch.failure)
+            else:
+                assert error is not None
+                batch.future.set_exception(error)
+
+    def _over(self) -> None:
+        over = self._engine.over
+        if over.end == engine.End.CLOSED:
+            self._lose(ConnectionLost("the target closed the connection", self.name))
+        elif over.end == engine.End.FAILED:
+            text = f"the connection failed: {os.strerror(over.errno)}"
+            self._lose(ConnectionLost(text, self.name))
+        elif over.from_peer:
+            self._lose(ConnectionLost(str(over), self.name))
+        else:
+            # The TermReq says why, as far as the socket takes it at once.
+            self._engine.send_last()
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_WR)
+            self._lose(ProtocolError(str(over), self.name))
 
     def _abandon(self, request: Request) -> None:
         """Give a request's memory back before the controller has answered."""
@@ -300,35 +304,36 @@ class Queue:
             return
         request.abandoned = True
         if request.memory is not None:
-            request.memory.redirect(keep=not request.is_read)
+            self._engine.redirect(request.slot, request.memory, keep=not request.is_read)
 
     def _on_time(self) -> None:
         """Some request may be overdue: it ends for its caller, and is aborted; then we give up."""
         self._timer = None
         now = self._loop.time()
-        due = [
-            one
-            for one in self._requests.values()
-            if one.deadline is not None and one.deadline <= now
-        ]
-        for request in due:
-            if request.overdue:
-                text = f"a request was not answered in twice {self._timeout_s:g} s, nor aborted"
-                self._lose(ConnectionLost(text, self.name))
+        while (slot := self._engine.overdue(now)) >= 0:
+            self._overdue(slot)
+            if self.lost is not None:
                 return
-            self._overdue(request, now)
-        deadlines = [one.deadline for one in self._requests.values() if one.deadline is not None]
-        if deadlines:
-            self._timer = self._loop.call_at(min(deadlines), self._on_time)
+        if slot == engine.STUCK:
+            text = f"a request was not answered in twice {self._timeout_s:g} s, nor aborted"
+            self._lose(ConnectionLost(text, self.name))
+            return
+        deadline = self._engine.deadline
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._on_time)
 
-    def _overdue(self, request: Request, now: float) -> None:
-        request.overdue = True
-        request.deadline = now + self._timeout_s
-        if not request.future.done():
-            text = f"the controller has not answered in {self._timeout_s:g} s"
-            request.future.set_exception(RequestTimeout(text, self.name))
-        self._abandon(request)
-        self.on_stuck(request.slot)
+    def _overdue(self, slot: int) -> None:
+        """The command in `slot` is: of a single request, or of a batch, or of nobody any more."""
+        error = RequestTimeout(
+            f"the controller has not answered in {self._timeout_s:g} s", self.name
+        )
+        self._end_batches(error)
+        request = self._requests.get(slot)
+        if request is not None:
+            if not request.future.done():
+                request.future.set_exception(error)
+            self._abandon(request)
+        self.on_stuck(slot)
 
     def _lose(self, error: ConnectionLost) -> None:
         if self.lost is None:
@@ -351,6 +356,8 @@ class Queue:
             if not turn.done():
                 turn.set_exception(error)
         self._turns.clear()
+        self._engine.lose(may_repeat=not isinstance(error, ProtocolError))
+        self._end_batches(error)
         requests, self._requests = self._requests, {}
         for request in requests.values():
             if request.memory is not None:

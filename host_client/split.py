@@ -1,9 +1,9 @@
-"""Requests in pieces: where a read or write lies, in blocks, and what of it one command carries."""
+"""Where a read or write lies, in blocks; and its memory, as bytes."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,36 +50,35 @@ def extent_of(
     return Extent(slba, nlb)
 
 
-def pieces(extent: Extent, block_bytes: int, most_bytes: int) -> Iterator[tuple[Extent, slice]]:
-    """Yield what one command each carries, with its place in the data."""
-    most = min(max(1, most_bytes // block_bytes), MAX_BLOCKS)
-    for start in range(0, extent.nlb, most):
-        nlb = min(most, extent.nlb - start)
-        place = slice(start * block_bytes, (start + nlb) * block_bytes)
-        yield Extent(extent.slba + start, nlb), place
+def pieces(extent: Extent) -> Iterator[Extent]:
+    """Yield what one command each covers of an extent, as far as the number of blocks limits it."""
+    for start in range(0, extent.nlb, MAX_BLOCKS):
+        yield Extent(extent.slba + start, min(MAX_BLOCKS, extent.nlb - start))
+
+
+def as_buffer(data: Any) -> Any:
+    """Return what has the buffer protocol: the data itself, or the memory of a torch tensor.
+
+    Raises `InvalidRequest` for a tensor that is not contiguous, or not in memory of the CPU.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(data, torch.Tensor):
+        return data
+    if data.device.type != "cpu" or not data.is_contiguous():
+        how = "contiguous" if data.is_contiguous() else "strided"
+        wanted = "a contiguous tensor of the CPU"
+        raise InvalidRequest(f"found a {how} tensor of {data.device}", "tensor", wanted)
+    # As bytes: numpy has no bfloat16.
+    return data.detach().reshape(-1).view(torch.uint8).numpy()
 
 
 def as_bytes(data: Any, name: str, *, writable: bool = False) -> memoryview:
     """Return any contiguous buffer as bytes, without a copy. Raises `InvalidRequest`."""
     try:
-        view = memoryview(data)
+        view = memoryview(as_buffer(data))
         flat = view.cast("B") if view.nbytes else memoryview(b"")
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"found {type(data).__name__}: {error}", name, "a buffer") from None
     if writable and view.readonly:
         raise InvalidRequest(f"found a read-only {type(data).__name__}", name, "a writable buffer")
     return flat
-
-
-async def all_of(requests: list[Coroutine[Any, Any, None]]) -> None:
-    """Carry out several requests at a time; the first failure ends the others and is raised."""
-    tasks = [asyncio.ensure_future(one) for one in requests]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
-            raise outcome

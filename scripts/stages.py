@@ -25,7 +25,7 @@ from stage_runner import ROOT, Shell, Stage, StageError, run_all
 BIN = Path(sys.prefix) / "bin"
 PYTHON = BIN / "python"
 BUILD = ROOT / "build"
-ROOMS = ("engine", "tier", "media", "ring", "sched", "hints", "orders", "replay", "reactor")
+ROOMS = ("engine", "host", "tier", "media", "ring", "sched", "hints", "orders", "replay", "reactor")
 PACKAGES = ("target", "ext", "host_client")
 SLOW_DOWN = {"native": 1, "asan": 4, "tsan": 10, "aarch64": 15}
 """How many times longer a program may take, by variant."""

@@ -19,7 +19,7 @@ MOST_FUNCTION_LINES = 70
 MOST_FILE_LINES = 500
 MOST_COLUMNS = 100
 ASSERTS_PER_1000_LINES = 20
-ROOMS = ("engine", "tier", "media", "ring", "sched", "hints", "orders", "replay", "reactor")
+ROOMS = ("engine", "host", "tier", "media", "ring", "sched", "hints", "orders", "replay", "reactor")
 PACKAGES = ("target", "ext", "host_client")
 
 EXCEPTIONS: dict[str, int] = {

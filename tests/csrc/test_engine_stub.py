@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def header_text() -> str:
     """What the module is declared by: see csrc/build_ffi.py."""
-    text = "".join((ROOT / "csrc" / name).read_text("utf-8") for name in ("digest.h", "engine.h"))
+    names = ("digest.h", "engine.h", "host.h")
+    text = "".join((ROOT / "csrc" / name).read_text("utf-8") for name in names)
     marked = "".join(re.findall(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", text, re.DOTALL))
     return re.sub(r"/\*.*?\*/", "", marked, flags=re.DOTALL)
 

@@ -21,6 +21,7 @@ from prestage.host_client import (
     discover,
 )
 from prestage.host_client.address import DISCOVERY_NQN
+from prestage.host_client.engine import Batch
 
 OTHER_HOST = "nqn.2026-11.org.example:other"
 
@@ -77,22 +78,21 @@ def test_large_transfers_go_in_pieces_of_the_controllers_limit(
     url: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(controller: Controller) -> None:
-        association = controller._link.association
         monkeypatch.setattr(controller._link, "max_transfer_bytes", 12288)
         sizes: list[int] = []
-        real = association.io[0].submit
+        real = controller._link.carry_out
 
-        def submit(entry: bytes, transfer: int, memory: Any, **options: Any) -> Any:
-            sizes.append(memory.length)
-            return real(entry, transfer, memory, **options)
+        def carry_out(batch: Batch) -> Any:
+            sizes.extend(batch.inner.pieces[i].nlb * 4096 for i in range(batch.inner.count))
+            return real(batch)
 
-        monkeypatch.setattr(association.io[0], "submit", submit)
+        monkeypatch.setattr(controller._link, "carry_out", carry_out)
         data = rng.randbytes(40960)
         await controller.write(1, data, 4096)
-        assert sorted(sizes) == [4096, 12288, 12288, 12288]
+        assert sizes == [12288, 12288, 12288, 4096]
         sizes.clear()
         assert await controller.read(1, 4096, 40960) == data
-        assert sorted(sizes) == [4096, 12288, 12288, 12288]
+        assert sizes == [12288, 12288, 12288, 4096]
 
     run(url, body)
 
