@@ -162,17 +162,11 @@ void ps_host_stop(struct ps_host_work *work, struct ps_host_batch *batch);
 /* A batch that has ended, oldest first, each once; NULL: there is none. */
 struct ps_host_batch *ps_host_next_ended(struct ps_host_work *work);
 
-/* Bytes of memory that ps_host_detach needs for the commands of a batch that has ended, or was
- * stopped: 0 when none is in flight on this queue. */
-size_t ps_host_detached_size(const struct ps_host *host, const struct ps_host_batch *batch);
-
-/* Give the memory of a batch back at once: the rest of what is in flight on this queue goes to
- * `memory`, or comes from a copy there. It must stay while ps_host_detached says that some of it is
- * in use. */
-void ps_host_detach(struct ps_host *host, const struct ps_host_batch *batch, void *memory);
-
-/* Commands in flight whose batch was detached. */
-uint32_t ps_host_detached(const struct ps_host *host);
+/* Make a command of a batch that has ended, or was stopped, a single command of the caller's, which
+ * may be redirected, so that the batch's memory can be given back at once. Returns its slot and
+ * where its memory is; -1: none of the batch is in flight on this queue any more. */
+int32_t ps_host_detach(struct ps_host *host, const struct ps_host_batch *batch,
+                       struct iovec *memory);
 
 /* ---- time ---- */
 

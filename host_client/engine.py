@@ -235,8 +235,9 @@ class Engine:
         at = ffi.cast("void *", start + -start % 64)
         self._host = lib.ps_host_init(at, config, descriptor)
         self._state: Any = lib.ps_host_state(self._host)
-        self._spare: list[Any] = []
-        """Memory that detached commands use."""
+        self._place: Any = ffi.new("struct iovec *")
+        self._detached: dict[int, Any] = {}
+        """By slot: memory that commands use whose batch has ended without them."""
 
     @property
     def in_flight(self) -> int:
@@ -278,7 +279,11 @@ class Engine:
         """
         state = self._state
         found = state.completions[0 : state.completion_count]
-        return [(one.slot, _completion(one), one.digest_error != 0) for one in found]
+        return [
+            (one.slot, _completion(one), one.digest_error != 0)
+            for one in found
+            if self._detached.pop(one.slot, None) is None
+        ]
 
     # ---- passes ----
 
@@ -307,7 +312,7 @@ class Engine:
         Nothing may be called after that.
         """
         lib.ps_host_lose(self._host, may_repeat)
-        self._spare.clear()
+        self._detached.clear()
 
     # ---- batches ----
 
@@ -321,12 +326,12 @@ class Engine:
 
     def detach(self, batch: Batch) -> None:
         """Give the buffers of a batch that has ended back at once, although commands still run."""
-        if not lib.ps_host_detached(self._host):
-            self._spare.clear()
-        size = lib.ps_host_detached_size(self._host, batch.inner)
-        if size:
-            self._spare.append(_unfilled(_BYTES, size))
-            lib.ps_host_detach(self._host, batch.inner, self._spare[-1])
+        while (slot := lib.ps_host_detach(self._host, batch.inner, self._place)) >= 0:
+            own = _unfilled(_BYTES, self._place.iov_len)
+            if not batch.is_read:
+                ffi.memmove(own, self._place.iov_base, self._place.iov_len)
+            lib.ps_host_redirect(self._host, slot, own)
+            self._detached[slot] = own
 
     # ---- time ----
 

@@ -186,37 +186,21 @@ void ps_batch_completed(struct ps_host *host, const struct command *command,
 
 /* ---- giving memory back ---- */
 
-size_t ps_host_detached_size(const struct ps_host *host, const struct ps_host_batch *batch) {
-  size_t longest = 0, total = 0;
+int32_t ps_host_detach(struct ps_host *host, const struct ps_host_batch *batch,
+                       struct iovec *memory) {
   assert(batch->end != PS_BATCH_RUNNING);
-  for (uint32_t i = 0; i < host->config.slot_count; i++) {
-    const struct command *command = &host->commands[i];
-    if (command->kind != COMMAND_BATCH || command->batch != batch) continue;
-    total += command->iov.iov_len;
-    if (command->iov.iov_len > longest) longest = command->iov.iov_len;
-  }
-  /* Nobody looks at what is read: all of it may go to one place. */
-  return batch->is_read ? longest : total;
-}
-
-void ps_host_detach(struct ps_host *host, const struct ps_host_batch *batch, void *memory) {
-  uint8_t *at = memory;
-  assert(batch->end != PS_BATCH_RUNNING);
+  assert(memory != NULL);
   for (uint32_t i = 0; i < host->config.slot_count; i++) {
     struct command *command = &host->commands[i];
     if (command->kind != COMMAND_BATCH || command->batch != batch) continue;
-    assert(memory != NULL);
-    if (!batch->is_read) memcpy(at, command->iov.iov_base, command->iov.iov_len);
-    command->iov.iov_base = at;
-    if (!batch->is_read) at += command->iov.iov_len;
-    command->kind = COMMAND_DETACHED;
+    command->kind = COMMAND_SINGLE;
     command->batch = NULL;
     host->batch_commands--;
-    host->detached++;
+    *memory = command->iov;
+    return command->slot;
   }
+  return -1;
 }
-
-uint32_t ps_host_detached(const struct ps_host *host) { return host->detached; }
 
 /* ---- a connection that is over ---- */
 

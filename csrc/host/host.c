@@ -89,7 +89,6 @@ void ps_command_end(struct ps_host *host, struct command *command) {
   assert(command->kind != COMMAND_FREE);
   assert(host->state.in_flight > 0);
   if (command->kind == COMMAND_BATCH) host->batch_commands--;
-  if (command->kind == COMMAND_DETACHED) host->detached--;
   host->state.in_flight--;
   command->kind = COMMAND_FREE;
   command->batch = NULL;

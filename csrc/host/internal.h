@@ -16,7 +16,7 @@ enum ps_host_limit {
   PS_VECTORS = 256             /* pieces that one send takes */
 };
 
-enum command_kind { COMMAND_FREE = 0, COMMAND_SINGLE, COMMAND_BATCH, COMMAND_DETACHED };
+enum command_kind { COMMAND_FREE = 0, COMMAND_SINGLE, COMMAND_BATCH };
 
 /* A command in flight. It keeps its place while it is, which is not the place of its slot: the
  * engine is given the address of `iov` before it says which slot that will be. */
@@ -42,8 +42,7 @@ struct ps_host {
   uint8_t *scratch;
   int32_t socket;
   uint32_t news;           /* of this pass */
-  uint32_t batch_commands; /* in flight, of batches that were not detached */
-  uint32_t detached;       /* commands in flight */
+  uint32_t batch_commands; /* in flight */
   uint32_t in_capsule_size;
   uint16_t first_free;
   bool is_blocked;  /* the socket takes no more */

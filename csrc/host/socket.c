@@ -31,7 +31,7 @@ static void completed(struct ps_host *host, const struct ps_engine_event *event)
   memcpy(completion.cqe, event->entry, sizeof completion.cqe);
   if (command->kind == COMMAND_BATCH) {
     ps_batch_completed(host, command, &completion);
-  } else if (command->kind == COMMAND_SINGLE) {
+  } else {
     assert(host->state.completion_count < host->config.slot_count);
     host->completions[host->state.completion_count++] = completion;
     host->news |= PS_HOST_COMPLETIONS;
