@@ -146,13 +146,18 @@ class Batch:
             "struct ps_host_batch *",
             {
                 "pieces": self._pieces,
-                "count": len(self._pieces),
+                "count": self.count,
                 "block_size": block_bytes,
                 "is_read": is_read,
                 "is_repeatable": is_repeatable,
                 "sqe": entry,
             },
         )
+
+    @property
+    def count(self) -> int:
+        """Commands of it."""
+        return len(self._pieces)
 
     @property
     def end(self) -> int:

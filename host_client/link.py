@@ -294,6 +294,8 @@ class Link:
         try:
             if self._ended is not None:
                 raise self._ended
+            if batch.count == 0:
+                return None
             batch.future = asyncio.get_running_loop().create_future()
             self._work.add(batch)
             self._start_batches()
