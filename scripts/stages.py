@@ -36,6 +36,7 @@ RUNS = {
     "hints_model": 1_500,
     "fuzz_hints": 4_000,
     "orders_model": 1_500,
+    "host_model": 1_500,
     "fuzz_orders": 4_000,
     "replay_random": 1_000,
 }
