@@ -41,6 +41,7 @@ struct ps_host *ps_host_init(void *memory, const struct ps_host_config *config, 
   struct ps_host *host = part(&at, sizeof *host);
   host->config = *config;
   host->socket = socket;
+  host->low_water = 1;
   host->commands = part(&at, count * sizeof *host->commands);
   host->completions = part(&at, count * sizeof *host->completions);
   host->places = part(&at, count * sizeof *host->places);

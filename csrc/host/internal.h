@@ -41,6 +41,7 @@ struct ps_host {
   uint16_t *places; /* by slot: of its command */
   uint8_t *scratch;
   int32_t socket;
+  int32_t low_water;       /* bytes that wake the caller */
   uint32_t news;           /* of this pass */
   uint32_t batch_commands; /* in flight */
   uint32_t in_capsule_size;

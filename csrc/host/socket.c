@@ -12,7 +12,9 @@ enum {
   /* Payload of at least so many bytes is worth a receive of its own: of what follows it no more is
    * taken than headers have, for the rest would have to be copied. */
   LARGE_PAYLOAD = 16 << 10,
-  HEADER_ROOM = 512
+  HEADER_ROOM = 512,
+  /* Of a large payload so much must be there before the socket wakes anybody. */
+  LOW_WATER = 256 << 10
 };
 
 static void end(struct ps_host *host, enum ps_host_end how, int error) {
@@ -120,6 +122,21 @@ static void send_all(struct ps_host *host) {
   host->news |= PS_HOST_MORE;
 }
 
+/* Say what is worth a wake-up: the rest of the payload under way, or much of it. The end of the
+ * connection always is. */
+static void set_low_water(struct ps_host *host) {
+  struct iovec iov;
+  size_t count = ps_engine_destination(host->engine, &iov, 1);
+  size_t wanted = count > 0 ? iov.iov_len : 0;
+  int low_water = 1;
+  if (wanted >= LARGE_PAYLOAD) low_water = wanted < LOW_WATER ? (int)wanted : LOW_WATER;
+  if (low_water == host->low_water) return;
+  host->low_water = low_water;
+  /* Without it there are more wake-ups, that is all. */
+  int failed = setsockopt(host->socket, SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
+  (void)failed;
+}
+
 static void begin(struct ps_host *host) {
   assert(host->state.end == 0);
   host->news = 0;
@@ -142,6 +159,7 @@ uint32_t ps_host_receive(struct ps_host *host, uint64_t now_us) {
     ps_host_fill(host, UINT32_MAX, now_us);
     send_all(host);
   }
+  if (host->state.end == 0) set_low_water(host);
   return news(host);
 }
 
