@@ -186,12 +186,11 @@ static void run(uint64_t seed) {
   for (uint32_t i = 0; i < JOBS; i++) forget(&jobs[i]);
 }
 
-static unsigned long current_seed;
+static char seed_text[64];
+static size_t seed_size;
 
 static void tell(int number) {
-  char text[64];
-  int size = snprintf(text, sizeof text, "host_model: failed at seed %lu\n", current_seed);
-  if (write(STDERR_FILENO, text, (size_t)size) < 0) _exit(3);
+  if (write(STDERR_FILENO, seed_text, seed_size) < 0) _exit(3);
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -206,8 +205,9 @@ int main(int count, char **arguments) {
   }
   signal(SIGABRT, tell);
   for (unsigned long i = 0; i < runs; i++) {
-    current_seed = seed + i;
-    run(current_seed);
+    int size = snprintf(seed_text, sizeof seed_text, "host_model: failed at seed %lu\n", seed + i);
+    seed_size = (size_t)size;
+    run(seed + i);
   }
   static const char *const names[] = {"running", "done", "failed", "overdue", "lost", "stopped"};
   printf("%lu runs from seed %lu:", runs, seed);

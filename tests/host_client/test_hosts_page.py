@@ -49,7 +49,7 @@ def words_of(name: str) -> list[list[str]]:
 
 def test_its_recipes_are_all_there() -> None:
     assert set(SHELL) == RECIPES
-    assert len(PYTHON) == 3
+    assert len(PYTHON) == 4
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
