@@ -187,7 +187,10 @@ static void lane_again(struct lane *lane) {
   lane->rig->breaks++;
   lane->rig->all_breaks++;
   ps_host_send_last(lane->host);
-  ps_host_lose(lane->host, rig_pick(lane->rig, 4) > 0);
+  bool may_repeat = rig_pick(lane->rig, 4) > 0;
+  uint64_t waiting = lane->rig->work.waiting;
+  ps_host_lose(lane->host, may_repeat);
+  FUZZ_CHECK(may_repeat || lane->rig->work.waiting <= waiting);
   FUZZ_CHECK(lane->state->in_flight == 0);
   lane_close(lane);
   lane_open(lane);
