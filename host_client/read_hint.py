@@ -34,6 +34,10 @@ class ReadHint:
     attributes: int
 
 
+PLAIN = tuple(ReadHint(False, 0, 0, 0, access, access) for access in range(16))
+"""Of reads that wish for nothing, by access frequency."""
+
+
 def microseconds(value: Seconds, name: str) -> int:
     """Return a time span in whole microseconds, at most FFFFFFFFh. Raises `InvalidRequest`."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -46,6 +50,9 @@ def read_hint(
     deadline: Seconds | None, priority: int | None, session: int, access: int
 ) -> ReadHint:
     """Return what the arguments of a read say. Raises `InvalidRequest`."""
+    is_dated = not (deadline is None and priority is None and session == 0)
+    if not is_dated and 0 <= access < len(PLAIN):
+        return PLAIN[access]
     for name, value, most in (
         ("priority", priority or 0, layout.PRIORITIES - 1),
         ("session", session, (1 << 64) - 1),
@@ -53,8 +60,6 @@ def read_hint(
     ):
         if not 0 <= value <= most:
             raise InvalidRequest(f"found {value}", name, f"0 to {most}")
-    if deadline is None and priority is None and session == 0:
-        return ReadHint(False, 0, 0, 0, access, access)
     deadline_us = MOST_US if deadline is None else microseconds(deadline, "deadline")
     rank = DEFAULT_PRIORITY if priority is None else priority
     latency = 0
