@@ -37,6 +37,7 @@ RUNS = {
     "fuzz_hints": 4_000,
     "orders_model": 1_500,
     "host_model": 1_500,
+    "fuzz_queue": 4_000,
     "fuzz_orders": 4_000,
     "replay_random": 1_000,
 }

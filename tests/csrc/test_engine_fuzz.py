@@ -23,7 +23,7 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 def build(compiler: str, program: Path, *flags: str) -> None:
     """Compile the fuzzer with the engine into `program`."""
-    others = ("fuzz_hints.c", "fuzz_orders.c")
+    others = ("fuzz_hints.c", "fuzz_orders.c", "fuzz_queue.c")
     own = [p for p in (ROOT / "csrc/tests").glob("fuzz_*.c") if p.name not in others]
     sources = [*own, *(ROOT / "csrc/engine").glob("*.c")]
     warnings = ["-Wall", "-Wextra", "-Werror"]
