@@ -117,6 +117,7 @@ static void begin_batch(struct queue *queue, struct choices *choices) {
     queue->pieces[i] = (struct ps_host_piece){.slba = i, .nlb = 1 + choose(choices, 40)};
     blocks += queue->pieces[i].nlb;
   }
+  FUZZ_CHECK(blocks > 0);
   queue->data = calloc(blocks, BLOCK);
   FUZZ_CHECK(queue->data != NULL);
   uint8_t *at = queue->data;
