@@ -34,8 +34,8 @@ struct ps_host *ps_host_init(void *memory, const struct ps_host_config *config, 
   assert(socket >= 0);
   size_t size = ps_host_size(config);
   if (size == 0) return NULL;
-  memset(memory, 0, size - PS_SCRATCH_SIZE);
   struct ps_engine_config inner = engine_config(config);
+  memset(memory, 0, size - PS_SCRATCH_SIZE - ps_engine_size(&inner));
   size_t count = config->slot_count;
   uint8_t *at = memory;
   struct ps_host *host = part(&at, sizeof *host);
