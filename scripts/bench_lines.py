@@ -22,7 +22,7 @@ from bench_figures import (
     ratio,
     table,
 )
-from bench_run import SPAN_BYTES, Case, Run, Runs, rounds_of
+from bench_run import SPAN_BYTES, Case, Run, Runs, Server, rounds_of
 from bench_targets import COLD_BYTES, DIGESTS, HINTS, POLLED, SPARE_CORE, Pool, Side, pool
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -146,6 +146,23 @@ def own_lines() -> Iterator[Line]:
     yield Line("two reactors / one", two, single, (cpu(1.11), rate()))
 
 
+def lines_beside() -> Iterator[Line]:
+    """The lines against another target: by what gets done, for one that polls saves no CPU time."""
+    one = Case("read", 4 * KIB, 1)
+    yield beside("polling", one, 1.0)
+    for depth in (32, 128):
+        yield beside("target", Case("read", 4 * KIB, depth), 1.25)
+    for size in (128 * KIB, MIB):
+        yield beside("target", Case("read", size, 8), 1.2)
+
+
+def beside(server: str, case: Case, aim: float) -> Line:
+    """One of them; the generator polls."""
+    mine, other = (Side(name, case, POLLED) for name in (server, "other"))
+    name = case.name + (" polling" if server == "polling" else "")
+    return Line(f"{name} / other", mine, other, (rate(aim), round_trip()))
+
+
 def cold_lines() -> Iterator[Line]:
     """Misses beside hits: no aim, for the medium has its share."""
     for server in ("cold model", "cold file"):
@@ -157,9 +174,13 @@ def cold_lines() -> Iterator[Line]:
 LINES = (*floor_lines(), *own_lines(), *cold_lines())
 
 
-def chosen(parts: Sequence[str] | None, *, only_floor: bool) -> list[Line]:
-    """Return the lines whose name contains one of `parts`."""
+def chosen(
+    parts: Sequence[str] | None, *, only_floor: bool = False, has_other: bool = False
+) -> list[Line]:
+    """Return the lines whose name contains one of `parts`; `has_other`: those against it alone."""
     lines = [line for line in LINES if line.is_of_floor or not only_floor]
+    if has_other:
+        lines = list(lines_beside())
     found = [line for line in lines if not parts or any(part in line.name for part in parts)]
     if not found:
         raise SystemExit(f"bench: no line matches; there are: {', '.join(x.name for x in lines)}")
@@ -198,10 +219,10 @@ def run_line(line: Line, servers: Pool, seconds: float, what: str, turn: int) ->
 
 
 def measure(
-    lines: Sequence[Line], rounds: int, seconds: float
+    lines: Sequence[Line], rounds: int, seconds: float, other: Server | None = None
 ) -> tuple[dict[str, Runs], list[Figure]]:
-    """Run and print; returns every run, and the figures."""
-    with pool() as servers:
+    """Run and print; returns every run, and the figures. `other` is another target."""
+    with pool(given={"other": other} if other else None) as servers:
         results = run_lines(lines, servers, rounds, seconds)
     figures = [
         figure

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -74,6 +75,20 @@ class Server:
     nqn: str
     pid: int = 0
     control_socket: str = ""
+    is_paused: bool = False
+    """It never sleeps: it runs only while it is measured, so that others have its core."""
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let it run, if it is paused."""
+        if not self.is_paused:
+            yield
+            return
+        os.kill(self.pid, signal.SIGCONT)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGSTOP)
 
 
 def size_text(size_bytes: int) -> str:
@@ -196,7 +211,8 @@ def load(
 ) -> Run:
     """Run the generator once."""
     command = pinned(core, load_command(server, case, seconds, options, span))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with server.awake():
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"bench: {case.name}: {done.stderr.strip()}")
     result: Run = json.loads(done.stdout)
