@@ -120,6 +120,7 @@ class Prestager:
         self._retention = Retention(
             extents, groups, frame_count=frame_count, half_life_s=config.half_life_s,
             flash_floor=config.flash_floor, least_chance=config.least_chance,
+            acted_share=1 - config.holdout_share,
         )  # fmt: skip
         self._formation = Formation(
             extents, groups, self._flows, self._retention.see_returns, self._documents

@@ -5,7 +5,8 @@ and the flash price (per extent read) are in that unit. Over the age bins of a c
 chance p of a return within the bin, the expected time e in it and q = 1 - p:
 
     resident      V_R = max(p - memory_price e + q V_R', q V_N')
-    not resident  V_N = max(q V_N', V_R - flash_price), the latter where a use is likely enough
+    not resident  V_N = max(q V_N', V_R - flash_price), the latter where a use is likely enough,
+                  and for the share of predictions that is acted on
     advantage     U   = (p - memory_price e + q V_R') - q V_N'
 
 Keep while U > 0, fetch when U > flash_price, between them do nothing. Turned round, that gives
@@ -43,11 +44,16 @@ class Advantage:
 
 
 def advantage(
-    chances: F64, memory_prices: F64, flash_price: float, least_chance: float
+    chances: F64,
+    memory_prices: F64,
+    flash_price: float,
+    least_chance: float,
+    acted_share: float = 1.0,
 ) -> Advantage:
     """Return the advantage of holding; `chances` has shape (classes, AGE_BINS).
 
-    Fetched is only what is read, as likely as `least_chance`, before it is let go again.
+    Fetched is only what is read, as likely as `least_chance`, before it is let go again, and of
+    that `acted_share`: what is let go to be fetched later is lost otherwise.
     """
     times_s = (1 - chances / 2) * WIDTHS_S  # a return comes uniformly within the bin
     shape = (len(memory_prices), len(chances))
@@ -62,7 +68,8 @@ def advantage(
         np.subtract(keep, drop, out=gain[age])
         np.greater(gain[age], flash_price, out=fetched[age])
         fetched[age] &= used >= least_chance
-        gone = np.where(fetched[age], np.maximum(drop, keep - flash_price), drop)
+        fetch = np.maximum(keep - flash_price - drop, 0)
+        gone = drop + np.where(fetched[age], acted_share * fetch, 0)
         use = np.where(gain[age] > 0, used, 0)
         held = np.maximum(keep, drop)
     return Advantage(np.moveaxis(gain, 0, 2), np.moveaxis(fetched, 0, 2))
@@ -93,9 +100,15 @@ def hold_index(chances: F64) -> F64:
     return _highest(advantage(chances, PRICES, np.inf, 1.0).gain > 0)
 
 
-def outlook(chances: F64, memory_price: float, flash_price: float, least_chance: float) -> Outlook:
-    """Return what classes with these chances are worth; `least_chance` as in `advantage`."""
-    found = advantage(chances, PRICES, flash_price, least_chance)
+def outlook(
+    chances: F64,
+    memory_price: float,
+    flash_price: float,
+    least_chance: float,
+    acted_share: float = 1.0,
+) -> Outlook:
+    """Return what classes with these chances are worth; the rest is as in `advantage`."""
+    found = advantage(chances, PRICES, flash_price, least_chance, acted_share)
     keep, fetch = _highest(found.gain > 0), _highest(found.is_worth_fetching)
     last = np.full(len(chances), AGE_BINS)
     ends = np.empty(chances.shape, np.int64)

@@ -36,7 +36,9 @@ class Retention:
     def __init__(
         self, extents: ExtentMap, groups: Groups, *,
         frame_count: int, half_life_s: float, flash_floor: float, least_chance: float,
+        acted_share: float,
     ) -> None:  # fmt: skip
+        """`acted_share` of what is worth a fetch is fetched; the rest is held out."""
         self._extents = extents
         self._groups = groups
         self.score = ReturnScore(half_life_s)
@@ -47,7 +49,7 @@ class Retention:
         """The share of reads that hints bring in anyway, as of late."""
         self._class_scores = np.zeros(CLASSES)
         chances = self.score.chances(self._class_scores, STRATA)
-        self._least_chance = least_chance
+        self._least_chance, self._acted_share = least_chance, acted_share
         self.outlook = outlook(chances, 0.0, flash_floor, least_chance)
         self.life_s = 60.0
         """How old victims are, as of late."""
@@ -118,8 +120,10 @@ class Retention:
 
     def refresh(self, now_s: float) -> NDArray[np.float32]:
         """Look at all groups, and return the value table that is to be in force."""
-        chances = self._chances(now_s)
-        self.outlook = outlook(chances, self.prices.memory, self.prices.flash, self._least_chance)
+        chances, prices = self._chances(now_s), self.prices
+        self.outlook = outlook(
+            chances, prices.memory, prices.flash, self._least_chance, self._acted_share
+        )
         self._set_tables(hold_index(chances))
         policy = self.shadows.choose(now_s)
         table, margin = self._tables[policy], self._margins[policy]

@@ -57,6 +57,15 @@ def test_where_nothing_can_be_fetched_it_is_not_let_go_before_its_time() -> None
     assert hold_index(of_hazard(rate))[0, at(20)] > view.keep[0, at(20)]
 
 
+def test_the_less_of_it_is_acted_on_the_less_is_let_go_to_be_fetched_later() -> None:
+    rate = np.where((EDGES_S[:-1] > 50) & (EDGES_S[:-1] < 100), 0.05, 1e-6)
+    none, half, all_ = (
+        outlook(of_hazard(rate), 0.01, 0.01, 0.25, share).keep[0, at(20)] for share in (0, 0.5, 1)
+    )
+    assert none == hold_index(of_hazard(rate))[0, at(20)]
+    assert none > half > all_
+
+
 def test_advantage_is_what_the_equations_say_in_the_last_bin() -> None:
     chances = np.full((1, AGE_BINS), 0.5)
     gain = advantage(chances, np.array([0.0, 1e-9]), 0.3, 0.25).gain
