@@ -150,7 +150,7 @@ class Prestager:
             seen = self._intake.take(part)
             self._bursts.add(seen.accesses)
             if self._bursts.is_full:
-                self._learn(self._bursts.take_all())
+                self._learn(self._bursts.take_all(), float(part["time_ns"][-1]) * 1e-9)
             if len(seen.gone):
                 self._doomed.append(seen.gone)
             if len(seen.evictions.rows):
@@ -166,7 +166,7 @@ class Prestager:
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
         """Return what is to be done now."""
         now_s = now_ns * 1e-9
-        self._learn(self._bursts.take(now_s))
+        self._learn(self._bursts.take(now_s), now_s)
         values = None
         if now_s - self._refreshed_s >= self._config.refresh_s:
             values = self._refresh(now_s)
@@ -228,17 +228,18 @@ class Prestager:
 
     # ---- learning ----
 
-    def _learn(self, over: Accesses | None) -> None:
+    def _learn(self, over: Accesses | None, now_s: float) -> None:
         """Learn from bursts that are over."""
         if over is None:
             return
         touches = self._formation.take(over)
         is_read = ~touches.is_write
         # Before marks of what was fetched are taken off.
-        self._retention.see_touches(touches, self._announced.are_told(touches.rows))
+        is_told = self._announced.are_told(touches.rows)
+        self._retention.see_touches(touches, is_told, now_s)
         self._speculation.see_touches(touches)
         plain = self._retention.shadows.take_plain()
-        self._speculation.holdout.see_reads(int(is_read.sum()), *plain)
+        self._speculation.holdout.see_reads(int((is_read & ~is_told).sum()), *plain)
         self._announced.see_touches(touches)
         self._groups.asked_s[touches.groups] = 0
         self._unsaid.append(touches.rows)
@@ -275,7 +276,7 @@ class Prestager:
         if np.isfinite(self._refreshed_s):
             self._fade(now_s - self._refreshed_s)
         self._refreshed_s = now_s
-        self._forget()
+        self._forget(now_s)
         limit = self._config.most_flash_reads * self._reads
         self._retention.prices.see_use(is_dear=self._flash_reads > limit)
         values = self._retention.refresh(now_s)
@@ -298,12 +299,12 @@ class Prestager:
         self._reads *= factor
         self._flash_reads *= factor
 
-    def _forget(self) -> None:
+    def _forget(self, now_s: float) -> None:
         """Forget extents that are no more, and what is oldest when too much is known."""
         extents, groups, doomed = self._extents, self._groups, self._doomed
         is_crowded = extents.count > self._config.most_extents
         if doomed or is_crowded:
-            self._learn(self._bursts.take_all())
+            self._learn(self._bursts.take_all(), now_s)
         if is_crowded:
             doomed.append(self._oldest())
         if doomed:

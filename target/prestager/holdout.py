@@ -27,7 +27,7 @@ __all__ = ["Benefit", "Holdout", "draw"]
 
 NORMAL_95: Final = 1.96
 LEAST: Final = 8
-"""Predictions of each kind that an interval takes."""
+"""Predictions that were held out, and reads of the sample, before they say anything."""
 
 
 def draw(seed: int, serials: I64) -> F64:
@@ -50,8 +50,8 @@ class Benefit:
     """Reads more that found their extent warm because predictions are acted on, with 95 % interval.
 
     `per_prediction` is the measured difference, and `displaced` how many reads missed, or had to be
-    brought in again, because of what was brought in. The interval is (-inf, inf) while there is too
-    little to say.
+    brought in again, because of what was brought in. The interval is (-inf, inf) while too little
+    was read to say anything.
     """
 
     acted: int
@@ -72,8 +72,8 @@ class Holdout:
         self.sums: NDArray[np.float64] = np.zeros((2, 3))
         """By held (0) and acted (1): predictions, hits, squares of hits."""
         self.served: NDArray[np.float64] = np.zeros(4)
-        """Reads; those of the shadow's sample; of these, hits in the shadow alone, and hits in the
-        tier alone on what it had kept."""
+        """Reads; those of the shadow's sample; of these, hits of the shadow less those of the tier
+        on what it had kept, and squares of that: see Shadows."""
 
     def is_held(self, serials: I64) -> Bools:
         """Tell which predictions are not to be acted on."""
@@ -85,41 +85,50 @@ class Holdout:
             mine = hits[is_acted == bool(kind)].astype(np.float64)
             self.sums[kind] += (len(mine), mine.sum(), (mine**2).sum())
 
-    def see_reads(self, reads: int, sampled: float, more: float, less: float) -> None:
-        """Take in how many extents were read, and how many of a sample only shadow or tier had.
+    def see_reads(self, reads: int, sampled: float, net: float, squares: float) -> None:
+        """Take in how many extents were read, and how many more the shadow had of a sample.
 
-        The shadow is of the tier as it would be if nothing were fetched.
+        The shadow is of the tier as it would be if nothing were fetched, and the tier is taken
+        without what was fetched. `squares` are of what `net` is the sum of: see Shadows.
         """
-        self.served += reads, sampled, more, less
-
-    def _displaced(self) -> tuple[float, float]:
-        """Return the hits that were driven out, and the variance of that by the sample's size."""
-        reads, sampled, more, less = self.served.tolist()
-        if sampled < 1:
-            return 0.0, 0.0
-        scale, share = reads / sampled, min(sampled / reads, 1.0)
-        return (more - less) * scale, (1 - share) * (more + less) * scale**2
+        self.served += reads, sampled, net, squares
 
     def benefit(self) -> Benefit:
-        """Return the benefit so far: the difference of means, less what was driven out.
+        """Return the benefit so far: what acted predictions gained, less what was driven out.
 
-        The interval is Welch's.
+        The first has Welch's interval. But what predictions would have hit anyway is something
+        between nothing and all that they hit, and that is all that is known while few were held
+        out. The second is as doubtful as the shadow, which goes astray a little with every burst,
+        now to one side and now to the other.
         """
-        displaced, doubt = self._displaced()
         (held, held_hits, held_squares), (acted, acted_hits, acted_squares) = self.sums.tolist()
-        if held < 1 or acted < 1:
-            return Benefit(int(acted), int(held), 0.0, displaced, 0.0, -math.inf, math.inf)
-        held_mean, acted_mean = held_hits / held, acted_hits / acted
-        gain = acted_mean - held_mean
-        hits = gain * acted - displaced
-        if min(held, acted) < LEAST:
-            return Benefit(int(acted), int(held), gain, displaced, hits, -math.inf, math.inf)
-        variance = (
-            _variance(acted, acted_hits, acted_squares) / acted
-            + _variance(held, held_hits, held_squares) / held
+        displaced, astray = self._displaced()
+        anyway = acted * held_hits / max(held, 1)
+        hits = acted_hits - anyway - displaced
+        doubt = math.inf
+        if min(held, acted) >= LEAST:
+            doubt = acted**2 * (
+                _variance(acted, acted_hits, acted_squares) / acted
+                + _variance(held, held_hits, held_squares) / held
+            )
+        half, shadow_half = NORMAL_95 * math.sqrt(doubt + astray), NORMAL_95 * math.sqrt(astray)
+        return Benefit(
+            acted=int(acted),
+            held=int(held),
+            per_prediction=(acted_hits - anyway) / max(acted, 1),
+            displaced=displaced,
+            hits=hits,
+            low=max(hits - half, -displaced - shadow_half),
+            high=min(hits + half, acted_hits - displaced + shadow_half),
         )
-        half = NORMAL_95 * math.sqrt(variance * acted**2 + doubt)
-        return Benefit(int(acted), int(held), gain, displaced, hits, hits - half, hits + half)
+
+    def _displaced(self) -> tuple[float, float]:
+        """Return the hits that were driven out, and the variance of that."""
+        reads, sampled, net, squares = self.served.tolist()
+        if sampled < LEAST:
+            return 0.0, math.inf
+        scale = reads / sampled
+        return net * scale, (squares + 1) * scale**2
 
 
 def _variance(count: float, total: float, squares: float) -> float:

@@ -26,6 +26,8 @@ RECENT_S: Final = 1200.0
 TOLD_SHARE: Final = 1 / 4096
 """Of the share of reads that hints bring in, that one more moves it."""
 MOSTLY: Final = 0.5
+DEEPER_S: Final = 1e-7
+"""By which an extent counts as older than the one before it in its chain."""
 MQ_LIVES: Final = 2.0
 """MQ's life time, as a multiple of the age of what is evicted."""
 
@@ -66,7 +68,7 @@ class Retention:
         self.hazard.add_returns(self._groups.value_class[numbers], age_bins(ages_s))
         self.score.see_returns(self._groups, numbers, times_s)
 
-    def see_touches(self, touches: Touches, is_told: Bools) -> None:
+    def see_touches(self, touches: Touches, is_told: Bools, now_s: float) -> None:
         """Extents were touched: rate their groups anew.
 
         Where hints bring in most of what is read anyway (`is_told`), what a policy would have had
@@ -83,17 +85,23 @@ class Retention:
         score, gap = self.score.buckets(scores, groups.gap_s[number])
         shared = groups.kind[number] == SHARED
         groups.value_class[number] = value_classes(score, gap, groups.touches[number], shared)
-        self._try_policies(touches, is_read)
+        self._try_policies(touches, is_told, now_s)
 
-    def _try_policies(self, touches: Touches, is_read: Bools) -> None:
+    def _try_policies(self, touches: Touches, is_told: Bools, now_s: float) -> None:
         groups = self._groups
         owner = np.maximum(self._extents.group[touches.rows], 0)
         keys = self._extents.key[touches.rows]
+        # As the tier is told: all of a group are as old, and of these the deepest goes first.
+        depth = self._extents.position[touches.rows]
+        times_s = groups.touched_s[owner] - DEEPER_S * depth
         learned, queue = groups.value_class[owner], queue_classes(groups.touches[owner])
         classes = {"lru": learned, "mq": queue, LEARNED: learned}
         was_fetched = self._extents.marks[touches.rows] & WAS_FETCHED != 0
         is_kept = touches.is_hit & ~was_fetched
-        seen = Sampled(keys, touches.times_s, is_read, touches.is_hit, is_kept)
+        seen = Sampled(
+            keys, times_s, np.full(len(keys), now_s), ~touches.is_write, touches.is_hit,
+            is_kept, is_told,
+        )  # fmt: skip
         self.shadows.see(seen, classes, self._tables)
 
     def see_victims(self, gone: Evictions) -> None:

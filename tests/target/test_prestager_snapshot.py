@@ -69,7 +69,7 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "VERSION", 9)
     later = snapshot.encode({}, state())
     monkeypatch.undo()
-    with pytest.raises(SnapshotError, match=r"version 9 \(expected version 1\)"):
+    with pytest.raises(SnapshotError, match=r"version 9 \(expected version 2\)"):
         snapshot.decode(later, "here")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ def access(cache: ShadowCache, keys: list[int], time_s: float, value_class: int 
     cache.access(
         np.array(keys, np.uint64),
         np.full(count, value_class, np.uint8),
+        np.full(count, time_s),
         np.full(count, time_s),
         np.ones(count, bool),
         lru_table(),
@@ -50,7 +52,8 @@ def test_however_many_come_together_it_hits_as_often_as_lru(together: int) -> No
         some = keys[start : start + together].astype(np.uint64)
         times_s = 1.0 + 0.01 * np.arange(start, start + len(some), dtype=np.float64)
         always = np.ones(len(some), bool)
-        cache.access(some, np.full(len(some), 8, np.uint8), times_s, always, lru_table())
+        classes = np.full(len(some), 8, np.uint8)
+        cache.access(some, classes, times_s, times_s, always, lru_table())
     print(cache.hits / len(keys), hits / len(keys))
     assert abs(cache.hits - hits) < 0.01 * len(keys), f"seed {SEED}"
 
@@ -58,9 +61,8 @@ def test_however_many_come_together_it_hits_as_often_as_lru(together: int) -> No
 def sampled(keys: np.ndarray, time_s: float, *, is_hit: bool = True) -> Sampled:
     count = len(keys)
     always = np.ones(count, bool)
-    return Sampled(
-        keys.astype(np.uint64), np.full(count, time_s), always, always & is_hit, always & is_hit
-    )
+    times_s, hits = np.full(count, time_s), always & is_hit
+    return Sampled(keys.astype(np.uint64), times_s, times_s, always, hits, hits, ~always)
 
 
 def test_the_policy_that_hits_more_comes_into_force() -> None:
@@ -111,19 +113,72 @@ def test_what_was_counted_fades() -> None:
     assert shadows.reads == 2.0
 
 
-def test_what_only_the_tier_or_its_shadow_had_is_told_once() -> None:
-    tables = {"learned": lru_table(), "lru": lru_table()}
+def read(shadows: Shadows, seen: Sampled) -> None:
+    classes = np.full(len(seen.keys), 9, np.uint8)
+    shadows.see(
+        seen,
+        dict.fromkeys(shadows.policies, classes),
+        dict.fromkeys(shadows.policies, lru_table()),
+    )
+
+
+def test_what_the_tier_or_its_shadow_had_more_of_is_told_once() -> None:
     shadows = Shadows(("learned", "lru"), 100, 1e9)
     keys = np.arange(50)
-    classes = np.full(50, 9, np.uint8)
     for step in range(4):
-        named = {"learned": classes, "lru": classes}
-        shadows.see(sampled(keys, 10.0 * step + 1, is_hit=False), named, tables)
-    reads, more, less = shadows.take_plain()
-    assert reads >= 100 and less == 0
-    assert more == reads - 50, "the first of each was no hit, and the tier had none"
+        read(shadows, sampled(keys, 10.0 * step + 2, is_hit=False))
+    reads, net, squares = shadows.take_plain()
+    assert (reads, net) == (200, 150), "the first of each was no hit, and the tier had none"
+    assert squares == 50**2 + 100**2, "two at a time were looked at together"
     assert shadows.take_plain() == (0, 0, 0)
-    named = {"learned": classes, "lru": classes}
-    shadows.see(sampled(keys + 500, 90.0), named, tables)
-    shadows.see(sampled(keys + 600, 99.0), named, tables)
-    assert shadows.take_plain()[1:] == (0, 100), "only the tier had these"
+    read(shadows, sampled(keys + 500, 90.0))
+    read(shadows, sampled(keys + 600, 99.0))
+    assert shadows.take_plain() == (100, -100, 100**2), "only the tier had these"
+
+
+def test_what_hints_bring_in_says_nothing_of_what_fetches_do() -> None:
+    shadows = Shadows(("learned", "lru"), 100, 1e9)
+    keys = np.arange(50)
+    read(shadows, sampled(keys, 1.0, is_hit=False))
+    read(shadows, replace(sampled(keys, 9.0, is_hit=False), is_told=keys < 20))
+    assert shadows.take_plain() == (80, 30, 30**2)
+
+
+def test_what_was_just_used_stays_until_its_class_is_said() -> None:
+    by_class = np.tile(np.arange(CLASSES, dtype=float)[:, None], (1, AGE_BINS))
+    always = np.ones(1, bool)
+
+    def hits(cache: ShadowCache, key: int, value_class: int, time_s: float, said_s: float) -> bool:
+        found = cache.access(
+            np.array([key], np.uint64), np.array([value_class], np.uint8), np.array([time_s]),
+            np.array([said_s]), always, by_class,
+        )  # fmt: skip
+        return bool(found[0])
+
+    for delay_s, stays in ((0.0, True), (5.0, False)):
+        cache = ShadowCache(2)
+        hits(cache, 1, 30, 1.0, 1.0)
+        for key in (2, 3):
+            hits(cache, key, 9, 1.0 + key, 1.0 + key + delay_s)
+        assert hits(cache, 1, 30, 9.0, 9.0) == stays, "it is worth more than both"
+
+
+def test_what_comes_into_force_because_fetches_do_harm_is_not_what_would_be_without_them() -> None:
+    by_class = np.tile(np.arange(CLASSES, dtype=float)[:, None], (1, AGE_BINS))
+    tables = {"learned": by_class, "lru": lru_table()}
+    shadows = Shadows(("learned", "lru"), 100, 1e9)
+    for step in range(200):
+        # The learned table alone keeps what comes back later, and both what does so at once.
+        again = np.arange(20) if step % 10 == 0 else 100 + np.arange(20)
+        keys = np.append(again, 1000 + 20 * step + np.arange(20))
+        classes = np.where(keys < 100, 30, 9).astype(np.uint8)
+        named = dict.fromkeys(tables, classes)
+        shadows.see(sampled(keys, 2.0 * step, is_hit=False), named, tables)
+        shadows.choose(2.0 * step)
+        if step == 50:
+            assert shadows.is_harmed and shadows.chosen == "lru", "the tier has nothing"
+            shadows.take_plain()
+    reads, net, _ = shadows.take_plain()
+    ratios = shadows.ratios()
+    assert ratios["learned"] > ratios["lru"] + 0.02
+    assert abs(net / reads - ratios["learned"]) < 0.01

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from prestage.target.prestager.force import Force
+
+POLICIES = ("learned", "lru", "mq")
+EVEN = {"learned": 0.5, "lru": 0.5, "mq": 0.5}
+
+
+def choose(force: Force, now_s: float, ratios: dict[str, float], *, is_bound: bool = False) -> str:
+    return force.choose(now_s, 1000.0, ratios, is_bound=is_bound)
+
+
+def test_another_policy_must_be_better_by_a_margin_over_enough_reads() -> None:
+    force = Force(POLICIES, 100)
+    better = {**EVEN, "mq": 0.52}
+    assert force.choose(0.0, 10.0, better, is_bound=False) == "learned"
+    assert choose(force, 1.0, {**EVEN, "mq": 0.51}) == "learned"
+    assert choose(force, 2.0, better) == "mq"
+    assert choose(force, 3.0, EVEN) == "mq", "the first is no better by a margin"
+    assert choose(force, 4.0, better, is_bound=True) == "learned"
+
+
+def test_a_tier_that_is_harmed_is_left_alone_each_time_for_longer() -> None:
+    force = Force(POLICIES, 100)
+    learned = {**EVEN, "learned": 0.6}
+    spans_s = []
+    now_s = 0.0
+    for _ in range(3):
+        force.see(1000.0, -100.0)
+        assert choose(force, now_s, learned) == "lru" and force.is_harmed
+        start_s = now_s
+        while choose(force, now_s, learned) == "lru":
+            now_s += 1
+        assert not force.is_harmed
+        spans_s.append(now_s - start_s)
+    assert spans_s == [120, 240, 480]
+
+
+def test_it_is_harmed_until_the_first_policy_hits_more_again() -> None:
+    force = Force(POLICIES, 100)
+    force.see(1000.0, -100.0)
+    assert choose(force, 0.0, EVEN) == "lru"
+    assert choose(force, 1000.0, EVEN) == "lru"
+    assert choose(force, 1001.0, {**EVEN, "learned": 0.6}) == "learned"
+
+
+def test_a_few_hits_less_say_nothing_and_many_are_forgotten() -> None:
+    force = Force(POLICIES, 1000)
+    force.see(100.0, -30.0)
+    assert choose(force, 0.0, EVEN) == "learned"
+    force.see(100.0, -100.0)
+    force.fade(1000.0)
+    assert choose(force, 1.0, EVEN) == "learned"
