@@ -29,7 +29,7 @@ ENTRIES: Final = 4096
 BATCH: Final = 512
 """Sampled accesses that are taken together at most."""
 BATCH_SHARE: Final = 16
-"""And no more than this part of what a shadow holds: of a small one a chain is a good part."""
+"""And of a tier that is not sampled no more than this part: a chain is a good part of it."""
 WAIT_S: Final = 1.0
 """The longest time that they wait for others."""
 MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -133,7 +133,7 @@ class Shadows:
         self.policies = tuple(policies)
         self.share = min(1.0, ENTRIES / frame_count)
         capacity = max(1, round(frame_count * self.share))
-        self._batch = max(1, min(BATCH, capacity // BATCH_SHARE))
+        self._batch = BATCH if self.share < 1 else max(1, capacity // BATCH_SHARE)
         self._caches = {policy: ShadowCache(capacity) for policy in self.policies}
         self._half_life_s = half_life_s
         self._threshold = np.uint64(min(self.share * 2.0**64, 2.0**64 - 2048))
