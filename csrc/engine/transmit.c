@@ -97,6 +97,7 @@ static size_t pass_answer(struct slot *slot, size_t size) {
   size_t whole = (size_t)slot->sizes[PART_HEAD] + slot->sizes[PART_PAD] + slot->data_left +
                  slot->sizes[PART_TAIL];
   if (slot->part != PART_HEAD || slot->part_offset > 0 || size < whole) return 0;
+  assert(whole > 0);
   slot->part = PART_END;
   slot->data_left = 0;
   return whole;

@@ -19,9 +19,8 @@ static struct command *command_take(struct connection *connection,
   if (command->connection == NULL) command_prepare(connection, event->slot); /* its first use */
   assert(!command->is_used && command->connection == connection && command->slot == event->slot);
   memset(&command->reserved, 0, sizeof *command - offsetof(struct command, reserved));
+  command->task = (struct task){.waiter.owner = connection->reactor->number, .run = command_run};
   command->is_used = true;
-  command->task.waiter.owner = connection->reactor->number;
-  command->task.run = command_run;
   command->started_ns = connection->reactor->now_ns;
   memcpy(command->sqe, event->entry, sizeof command->sqe);
   command->in_capsule = event->data_length > 0;

@@ -5,6 +5,7 @@
 
 /* A command of an I/O queue while it runs. `step` is called again after each wait. */
 struct command {
+  struct task task;
   uint8_t sqe[64];
   /* Its place: what command_prepare has made of it. */
   struct connection *connection;
@@ -29,8 +30,7 @@ struct command {
   uint8_t stage, range_stage, part;
   struct link receive_wait; /* in core->receive_waiters */
   struct link share_wait;   /* in connection->share_waiters */
-  struct task task;
-  struct volume *volume; /* NULL: the extension namespace, or none */
+  struct volume *volume;    /* NULL: the extension namespace, or none */
   enum step (*step)(struct command *command);
   uint64_t started_ns;
   uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */

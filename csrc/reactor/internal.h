@@ -292,9 +292,9 @@ struct ps_core {
   uint32_t removals; /* of namespaces and volumes, that wait for commands to end */
   struct link receive_waiters;
 
-  uint32_t slot_shift;
   size_t command_size;
   uint32_t segments; /* extents of a command at most */
+  uint32_t slot_shift;
 
   struct connection **connections; /* max_connections */
   uint16_t *generations;
