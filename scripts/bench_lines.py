@@ -26,7 +26,7 @@ from bench_run import SPAN_BYTES, Case, Run, Runs, Server, rounds_of
 from bench_targets import COLD_BYTES, DIGESTS, HINTS, POLLED, SPARE_CORE, Pool, Side, pool
 
 KIB, MIB = 1 << 10, 1 << 20
-HOT_BYTES = MIB
+HOT_BYTES = 256 * KIB
 """Read and written where our target is held against a bare server: a processor's cache has it, as
 it has the one buffer of that, so that the servers are compared and not the memory."""
 REST_S = 2.0
@@ -89,7 +89,8 @@ def against_floor(
         name += f" of {span_bytes // MIB}M"
     servers = ("polling", "bare, polling") if polling else ("target", "bare")
     options = POLLED if polling else {}
-    mine, base = (Side(server, case, options, span_bytes) for server in servers)
+    span = max(span_bytes, case.size_bytes)
+    mine, base = (Side(server, case, options, span) for server in servers)
     return Line(f"{name} / bare", mine, base, (measure,))
 
 
