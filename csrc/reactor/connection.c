@@ -242,6 +242,17 @@ static void peer_closed(struct connection *connection) {
   connection_end(connection);
 }
 
+/* How much a receive of `direct` bytes of payload may bring besides, into the buffer, from where
+ * payload is copied: little while large payloads come, whose place is known once their headers are
+ * read; much while small ones do, many of which come together. */
+static size_t room_besides(struct connection *connection, size_t direct) {
+  if (direct >= LARGE_PAYLOAD)
+    connection->brings_large = true;
+  else if (connection->was_filled)
+    connection->brings_large = false;
+  return connection->brings_large ? RECEIVE_LEAST : RECEIVE_BUFFER;
+}
+
 /* One receive: straight into the payload's place where that is known, the rest into the buffer.
  * Returns the bytes, or -1 when there is nothing more now. */
 static ssize_t receive_once(struct connection *connection) {
@@ -250,7 +261,8 @@ static ssize_t receive_once(struct connection *connection) {
   size_t direct = 0, count = ps_engine_destination(connection->engine, iov, DESTINATIONS);
   for (size_t i = 0; i < count; i++) direct += iov[i].iov_len;
   iov[count].iov_base = connection->receive_buffer;
-  iov[count].iov_len = RECEIVE_BUFFER;
+  const size_t room = room_besides(connection, direct);
+  iov[count].iov_len = room;
   struct msghdr message = {.msg_iov = iov, .msg_iovlen = count + 1};
   ssize_t got = recvmsg(connection->fd, &message, MSG_DONTWAIT);
   reactor->stats.receive_calls++;
@@ -262,8 +274,8 @@ static ssize_t receive_once(struct connection *connection) {
     return -1;
   }
   /* A short read has emptied the socket; but for a FIN behind it, which gives no second edge. */
-  if ((size_t)got < direct + RECEIVE_BUFFER && !connection->is_hanging_up)
-    connection->is_readable = false;
+  connection->was_filled = (size_t)got == direct + room;
+  if (!connection->was_filled && !connection->is_hanging_up) connection->is_readable = false;
   size_t placed = (size_t)got < direct ? (size_t)got : direct;
   reactor->stats.bytes_in += (uint64_t)got;
   add_to(&connection->bytes_in, (uint64_t)got);

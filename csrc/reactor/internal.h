@@ -26,6 +26,8 @@
 
 enum {
   RECEIVE_BUFFER = 128 << 10, /* bytes a connection reads ahead at most; resident once used */
+  RECEIVE_LEAST = 4 << 10,    /* ... or beside large payloads, which are */
+  LARGE_PAYLOAD = 32 << 10,   /* of so many bytes */
   RECEIVE_BUDGET = 512 << 10, /* bytes a connection may receive in one pass */
   SEND_IOVECS = 512,
   ADMIN_DATA = 8192, /* host data of an admin command at most (in-capsule limit, 8 KiB) */
@@ -198,7 +200,9 @@ struct connection {
   enum connection_state state;
   bool is_hanging_up; /* a FIN or an error stands behind what can be read */
   bool is_bound, is_readable, is_writable, close_after_output, wants_quiet;
-  bool is_parsing; /* kept bytes are being parsed as far as they go */
+  bool is_parsing;   /* kept bytes are being parsed as far as they go */
+  bool brings_large; /* payloads that are better received straight into their places */
+  bool was_filled;   /* the last receive brought all that it had room for */
   uint32_t quiet_cookie;
   struct ps_queue_config queue;
   struct ps_hints_scope scope; /* whose its hints are */
