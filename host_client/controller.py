@@ -268,9 +268,14 @@ class Controller(Connection):
     ) -> None:
         """Carry out as many commands as it takes in one batch, and release the memory."""
         block = namespace.block_bytes
-        pieces = pieces_of(starts, counts, places, block, self._link.max_transfer_bytes)
         first = entry(0, 1)
-        batch = Batch(first, pieces, memories, block, is_read=is_read, is_repeatable=repeat)
+        try:
+            pieces = pieces_of(starts, counts, places, block, self._link.max_transfer_bytes)
+            batch = Batch(first, pieces, memories, block, is_read=is_read, is_repeatable=repeat)
+        except BaseException:
+            for memory in memories:
+                memory.release()
+            raise
         failed = await self._link.carry_out(batch)
         if failed is not None:
             self._require(failed, first)

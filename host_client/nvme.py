@@ -11,10 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from prestage.host_client.errors import ProtocolError
+
 ALL_NAMESPACES = 0xFFFFFFFF
 DYNAMIC_CONTROLLER = 0xFFFF
 MAX_BLOCKS = 1 << 16
 """Of one Read, Write and their kin: NLB is 16 bits, 0-based (NVM 1.0, 3.2.4)."""
+BLOCK_SHIFTS = range(9, 25)
+"""LBADS that a namespace may have (NVM 1.0, figure 98: 9 at least)."""
 MAX_RANGES = 256
 """Of one Dataset Management (NVM 1.0, 3.2.3)."""
 PAGE_BYTES = 4096
@@ -270,13 +274,21 @@ class Namespace:
 
 
 def parse_namespace(nsid: int, page: bytes) -> Namespace | None:
-    """Return Identify Namespace from its 4096 bytes (NVM 1.0, figure 97); None: not active."""
+    """Return Identify Namespace from its 4096 bytes (NVM 1.0, figure 97); None: not active.
+
+    Raises `ProtocolError` when its blocks cannot be: of less than 512 bytes, of more than 16 MiB,
+    which no transfer has, or 2**63 bytes of them.
+    """
     blocks = int.from_bytes(page[0:8], "little")
     if blocks == 0:
         return None
     flbas = page[26]
     format_index = flbas & 0xF | (flbas >> 5 & 3) << 4
-    return Namespace(nsid, blocks, 1 << page[128 + 4 * format_index + 2])
+    shift = page[128 + 4 * format_index + 2]
+    if shift not in BLOCK_SHIFTS or blocks << shift >= 1 << 63:
+        text = f"{blocks} blocks of 2**{shift} bytes"
+        raise ProtocolError(text, f"Identify Namespace {nsid}")
+    return Namespace(nsid, blocks, 1 << shift)
 
 
 def _text(field: bytes) -> str:

@@ -86,12 +86,13 @@ struct ps_host_batch *ps_host_next_ended(struct ps_host_work *work) {
 /* ---- starting commands ---- */
 
 /* Slots that batches may take now. While single commands wait they have half of a queue at most,
- * but at least one slot, so that neither kind waits for the end of the other. */
+ * and of a queue of one slot every other turn: neither kind waits for the end of the other. */
 static uint32_t room(const struct ps_host *host) {
   const struct ps_host_state *state = &host->state;
   uint32_t slots = host->config.slot_count;
   uint32_t taken = state->in_flight + state->reserved;
-  uint32_t most = host->work->requests == 0 ? slots : slots / 2 + slots % 2;
+  uint32_t most = slots;
+  if (host->work->requests > 0) most = slots > 1 ? slots / 2 + slots % 2 : !host->was_batch;
   if (taken >= slots || host->batch_commands >= most) return 0;
   uint32_t left = most - host->batch_commands;
   return left < slots - taken ? left : slots - taken;
@@ -119,6 +120,7 @@ static bool start(struct ps_host *host, struct ps_host_batch *batch, uint32_t in
   struct command *command = ps_command_start(host, sqe, transfer, (void *)(uintptr_t)piece->address,
                                              (uint32_t)length, now_us + host->config.timeout_us);
   if (command == NULL) return false;
+  host->was_batch = true;
   command->kind = COMMAND_BATCH;
   command->batch = batch;
   command->piece = index;

@@ -102,6 +102,7 @@ int32_t ps_host_submit(struct ps_host *host, const uint8_t *sqe, uint32_t transf
   struct command *command = ps_command_start(host, sqe, transfer, address, length, deadline_us);
   if (command == NULL) return -1;
   command->kind = COMMAND_SINGLE;
+  host->was_batch = false;
   return command->slot;
 }
 

@@ -47,6 +47,7 @@ struct ps_host {
   uint32_t in_capsule_size;
   uint16_t first_free;
   bool is_blocked;  /* the socket takes no more */
+  bool was_batch;   /* the last command that was started was of a batch */
   bool was_payload; /* the last receive brought much payload: the next begins with a header */
 };
 

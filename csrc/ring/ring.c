@@ -30,14 +30,18 @@ struct ps_ring {
   size_t size;    /* of the memory, bytes */
 };
 
+/* What the consumer reads once. A consumer that still runs sees no other head than the one that
+ * there is. */
 static void begin(struct ps_ring *ring) {
-  assert(ring != NULL && ring->header != NULL);
-  ring->facts = (struct ps_fact *)((uint8_t *)ring->header + FACTS_OFFSET);
-  *ring->header = (struct ps_ring_header){.magic = PS_RING_MAGIC,
-                                          .version = PS_RING_VERSION,
-                                          .fact_size = sizeof(struct ps_fact),
-                                          .facts_offset = FACTS_OFFSET,
-                                          .capacity = ring->capacity};
+  struct ps_ring_header *header = ring->header;
+  assert(header != NULL);
+  ring->facts = (struct ps_fact *)((uint8_t *)header + FACTS_OFFSET);
+  header->magic = PS_RING_MAGIC;
+  header->version = PS_RING_VERSION;
+  header->fact_size = sizeof(struct ps_fact);
+  header->facts_offset = FACTS_OFFSET;
+  header->capacity = ring->capacity;
+  __atomic_store_n(&header->waits, PS_RING_WAITS_NOT, __ATOMIC_RELAXED);
 }
 
 struct ps_ring *ps_ring_new(uint64_t capacity) {

@@ -239,6 +239,30 @@ def test_single_requests_and_a_batch_do_not_wait_for_the_end_of_each_other() -> 
     run(body, queue_depth=4)
 
 
+@pytest.mark.parametrize("queues", [1, 2])
+def test_in_queues_of_one_slot_they_take_turns_with_single_requests(queues: int) -> None:
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        await controller.namespace(1)
+        gate = Gate()
+        target.handlers[False, READ] = gate
+        batch = asyncio.create_task(controller.read_many(1, [7] * 20, 1))
+        await target.until(lambda: len(gate.held) == queues)
+        singles = [asyncio.create_task(controller.read(1, slba=9, nlb=1)) for _ in range(20)]
+        await asyncio.sleep(0)
+        order = []
+        for _ in range(40):
+            await target.until(lambda: bool(gate.held))
+            order.append(gate.held[0].cdw(10))
+            gate.open(target)
+            for _ in range(20):  # the slot goes to whoever is next
+                await asyncio.sleep(0)
+        await asyncio.gather(batch, *singles)
+        assert (order.count(7), order.count(9)) == (20, 20)
+        assert 5 <= order[:20].count(9) <= 15
+
+    run(body, queues=queues, queue_depth=1)
+
+
 def test_batches_take_turns() -> None:
     async def body(target: ScriptedTarget, controller: Controller) -> None:
         await controller.namespace(1)

@@ -9,7 +9,7 @@ import pytest
 from nvme_tcp import commands as independent
 
 from prestage.host_client import nvme
-from prestage.host_client.errors import NvmeError
+from prestage.host_client.errors import NvmeError, ProtocolError
 from prestage.host_client.status import connect_status_name, status_name
 
 
@@ -68,6 +68,19 @@ def test_the_format_of_a_namespace_may_be_one_of_many() -> None:
     page[26] = 0x21  # format 1, and bits 6:5 of FLBAS: the high part of 33 in all
     page[128 + 4 * 17 + 2] = 9
     assert nvme.parse_namespace(5, bytes(page)) == nvme.Namespace(5, 9, 512)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "shift"), [(1, 0), (1, 8), (1, 25), (1, 62), (1 << 63, 9), (2**64 - 1, 12)]
+)
+def test_a_namespace_whose_blocks_cannot_be_is_a_fault_of_the_target(
+    blocks: int, shift: int
+) -> None:
+    page = bytearray(4096)
+    page[0:8] = blocks.to_bytes(8, "little")
+    page[130] = shift
+    with pytest.raises(ProtocolError, match=f"Identify Namespace 3.*{blocks} blocks"):
+        nvme.parse_namespace(3, bytes(page))
 
 
 @pytest.mark.parametrize(
