@@ -215,52 +215,31 @@ def test_large_extents_are_split_and_small_writes_travel_in_their_capsule(
     run(body, script={"mdts": 1, "in_capsule": 4096, "max_h2c_data": 4096}, data_digest=True)
 
 
-def test_single_requests_and_a_batch_do_not_wait_for_the_end_of_each_other() -> None:
+@pytest.mark.parametrize(("queues", "depth", "count"), [(1, 4, 40), (1, 1, 20), (2, 1, 20)])
+def test_single_requests_and_a_batch_do_not_wait_for_the_end_of_each_other(
+    queues: int, depth: int, count: int
+) -> None:
     async def body(target: ScriptedTarget, controller: Controller) -> None:
         await controller.namespace(1)
         gate = Gate()
         target.handlers[False, READ] = gate
-        batch = asyncio.create_task(controller.read_many(1, [7] * 40, 1))
-        await target.until(lambda: len(gate.held) == 4)
-        singles = [asyncio.create_task(controller.read(1, slba=9, nlb=1)) for _ in range(40)]
+        batch = asyncio.create_task(controller.read_many(1, [7] * count, 1))
+        await target.until(lambda: len(gate.held) == queues * depth)
+        singles = [asyncio.create_task(controller.read(1, slba=9, nlb=1)) for _ in range(count)]
         await asyncio.sleep(0)
         order = []
-        for _ in range(80):
+        for _ in range(2 * count):
             await target.until(lambda: bool(gate.held))
             order.append(gate.held[0].cdw(10))
             gate.open(target)
             for _ in range(20):  # the slot goes to whoever is next
                 await asyncio.sleep(0)
         await asyncio.gather(batch, *singles)
-        assert (order.count(7), order.count(9)) == (40, 40)
+        assert (order.count(7), order.count(9)) == (count, count)
         # Each has about half of the slots while both are there.
-        assert 10 <= order[:40].count(9) <= 30
+        assert count // 4 <= order[:count].count(9) <= 3 * count // 4
 
-    run(body, queue_depth=4)
-
-
-@pytest.mark.parametrize("queues", [1, 2])
-def test_in_queues_of_one_slot_they_take_turns_with_single_requests(queues: int) -> None:
-    async def body(target: ScriptedTarget, controller: Controller) -> None:
-        await controller.namespace(1)
-        gate = Gate()
-        target.handlers[False, READ] = gate
-        batch = asyncio.create_task(controller.read_many(1, [7] * 20, 1))
-        await target.until(lambda: len(gate.held) == queues)
-        singles = [asyncio.create_task(controller.read(1, slba=9, nlb=1)) for _ in range(20)]
-        await asyncio.sleep(0)
-        order = []
-        for _ in range(40):
-            await target.until(lambda: bool(gate.held))
-            order.append(gate.held[0].cdw(10))
-            gate.open(target)
-            for _ in range(20):  # the slot goes to whoever is next
-                await asyncio.sleep(0)
-        await asyncio.gather(batch, *singles)
-        assert (order.count(7), order.count(9)) == (20, 20)
-        assert 5 <= order[:20].count(9) <= 15
-
-    run(body, queues=queues, queue_depth=1)
+    run(body, queues=queues, queue_depth=depth)
 
 
 def test_batches_take_turns() -> None:
