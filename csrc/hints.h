@@ -146,8 +146,13 @@ void ps_hints_dataset(struct ps_hints *hints, uint64_t now_ns, const struct ps_h
 /* Every Read, once, when it was parsed; PS_FACT_HIT is not in its flags yet. Cheap: one look-up. */
 void ps_hints_touch(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
                     const struct ps_hints_read *read);
-/* Every Read, once, when its data is there (or it failed, or was aborted), for the ring and for the
- * counts of dated reads. */
+/* Every Read, once, for the ring: as soon as it is known whether all of it is in the tier. One that
+ * has to wait for a medium is heard of before it does, so that what came together stays together.
+ */
+void ps_hints_read_seen(struct ps_hints *hints, const struct ps_hints_scope *scope,
+                        const struct ps_hints_read *read, uint64_t arrived_ns);
+/* Every Read, once, when its data is there (or it failed, or was aborted), for the counts of dated
+ * reads. */
 void ps_hints_read_ended(struct ps_hints *hints, uint64_t now_ns,
                          const struct ps_hints_scope *scope, const struct ps_hints_read *read,
                          uint64_t arrived_ns, bool is_cancelled);

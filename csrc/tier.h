@@ -332,10 +332,10 @@ void ps_tier_set_values(struct ps_tier *tier, const float *values);
 /* The extents of the range (of any length) that are resident are of this class of the model's from
  * now on, and were last used `age_ns` ago (39 days at most; not what was filled just now for a
  * reader who is to come back for it: its age is the fill's). Any later access makes one the tier's
- * own again (a read: class 3, or 2 when it had to be brought in for it; a write: class 4), except
- * the first read of what a hydrate brought in, which leaves it its class of the model's: but with
- * `once` it is class 1 then, as if it had none. Returns how many there were. Costs a look-up an
- * extent; at most 4096 extents are looked at. */
+ * own again (a read: class 3; a write: class 4), except the read that something was brought in for,
+ * and the first read of what a hydrate brought in: these leave it its class of the model's, or make
+ * it class 2 when it has none; after a hydrate, with `once`, it is class 1 then, as if it had none.
+ * Returns how many there were. Costs a look-up an extent; at most 4096 extents are looked at. */
 uint32_t ps_tier_classify(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
                           uint64_t length, uint32_t value_class, uint64_t age_ns);
 

@@ -77,16 +77,10 @@ static void count_dated(uint64_t now_ns, const struct ps_hints_read *read, uint6
   }
 }
 
-void ps_hints_read_ended(struct ps_hints *hints, uint64_t now_ns,
-                         const struct ps_hints_scope *scope, const struct ps_hints_read *read,
-                         uint64_t arrived_ns, bool is_cancelled) {
+void ps_hints_read_seen(struct ps_hints *hints, const struct ps_hints_scope *scope,
+                        const struct ps_hints_read *read, uint64_t arrived_ns) {
   assert(hints != NULL && scope != NULL && read != NULL);
-  struct tenant *tenant = hints_tenant(hints, scope->tenant);
   bool is_dated = (read->flags & PS_FACT_DATED) != 0;
-  if (is_dated) {
-    count_dated(now_ns, read, arrived_ns, is_cancelled,
-                &tenant->read_counts[read->priority % PAX_PRIORITIES]);
-  }
   struct ps_fact fact = {.time_ns = arrived_ns,
                          .offset = read->offset,
                          .length = read->length,
@@ -99,6 +93,16 @@ void ps_hints_read_ended(struct ps_hints *hints, uint64_t now_ns,
                          .priority = read->priority,
                          .queue = scope->queue};
   hints_fact(hints, &fact);
+}
+
+void ps_hints_read_ended(struct ps_hints *hints, uint64_t now_ns,
+                         const struct ps_hints_scope *scope, const struct ps_hints_read *read,
+                         uint64_t arrived_ns, bool is_cancelled) {
+  assert(hints != NULL && scope != NULL && read != NULL);
+  if ((read->flags & PS_FACT_DATED) == 0) return;
+  struct tenant *tenant = hints_tenant(hints, scope->tenant);
+  count_dated(now_ns, read, arrived_ns, is_cancelled,
+              &tenant->read_counts[read->priority % PAX_PRIORITIES]);
 }
 
 void ps_hints_written(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,

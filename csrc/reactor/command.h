@@ -107,6 +107,7 @@ void drop_all(struct command *command);
 /* hint.c: with the lock held */
 struct ps_hints_scope hint_scope(const struct connection *connection);
 void hint_touch(struct command *command);
+void hint_read_missed(struct command *command);
 void hint_read_ended(struct command *command);
 void hint_written(struct command *command, uint64_t offset, uint64_t length, bool is_discard);
 bool hint_take_batch(struct command *command, uint32_t mailbox, const uint8_t *bytes,

@@ -28,13 +28,28 @@ void hint_touch(struct command *command) {
                  &command->read);
 }
 
+static void tell_read(const struct command *command) {
+  const struct connection *connection = command->connection;
+  ps_hints_read_seen(connection->reactor->core->hints, &connection->scope, &command->read,
+                     command->started_ns);
+}
+
+/* It waits for a fill, for the first time or again. */
+void hint_read_missed(struct command *command) {
+  if (command->is_touched && !command->has_missed) tell_read(command);
+  command->has_missed = true;
+}
+
 /* Of a Read that failed nobody can say that it met its deadline, or was late. */
 void hint_read_ended(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
   if (!command->is_touched) return;
   bool failed = command->status != 0;
   command->is_touched = false;
-  if (!command->has_missed && !failed) command->read.flags |= PS_FACT_HIT;
+  if (!command->has_missed) {
+    if (!failed) command->read.flags |= PS_FACT_HIT;
+    tell_read(command);
+  }
   ps_hints_read_ended(reactor->core->hints, reactor->now_ns, &command->connection->scope,
                       &command->read, command->started_ns, failed);
 }

@@ -268,7 +268,7 @@ bool pin_range(struct command *command) {
       return false;
     }
     if (!command->filling) read_ahead(command, count);
-    command->has_missed = true;
+    hint_read_missed(command);
     return false;
   }
   return true;

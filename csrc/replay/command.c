@@ -93,10 +93,17 @@ static void note_arrival(struct ps_replay *replay, struct command *command) {
                                               : PS_REPLAY_MISS;
 }
 
+static void tell_read(struct ps_replay *replay, const struct command *command) {
+  ps_hints_read_seen(replay->hints, &command->scope, &command->read, command->arrived_ns);
+}
+
 static void end_read(struct ps_replay *replay, struct command *command, bool failed) {
   ps_tier_unreserve(replay->tier, 1);
   if (failed) command->state = PS_REPLAY_REFUSED;
-  if (!command->has_missed && !failed) command->read.flags |= PS_FACT_HIT;
+  if (!command->has_missed) {
+    if (!failed) command->read.flags |= PS_FACT_HIT;
+    tell_read(replay, command);
+  }
   ps_hints_read_ended(replay->hints, replay->now_ns, &command->scope, &command->read,
                       command->arrived_ns, failed);
   end(replay, command);
@@ -132,6 +139,7 @@ static void run_read(struct ps_replay *replay, struct command *command) {
   }
   if (command->has_missed) return;
   command->has_missed = true;
+  tell_read(replay, command);
   bool is_late = late_hits(replay) != late_before;
   if (command->state == PS_REPLAY_PENDING)
     command->state = is_late ? PS_REPLAY_LATE : PS_REPLAY_MISS;

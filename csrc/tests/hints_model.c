@@ -81,6 +81,7 @@ static void read_something(const struct ps_hints_scope *scope) {
   ps_hints_touch(rig.hints, rig.now_ns, scope, &read);
   rig_read(&rig, scope->tenant, volume, read.offset, (uint32_t)read.length);
   if (rig_chance(&rig, 50)) rig_advance(&rig, 100000);
+  ps_hints_read_seen(rig.hints, scope, &read, arrived_ns);
   ps_hints_read_ended(rig.hints, rig.now_ns, scope, &read, arrived_ns, rig_chance(&rig, 10));
 }
 

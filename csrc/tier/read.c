@@ -2,12 +2,13 @@
 #include "keep.h"
 
 /* `is_first`: it was brought in for this read. `is_ahead`: a hydrate brought it in, and this is the
- * first read of it: if that gave it a class of the model's, this is what it was to have it for. */
+ * first read of it. If either has a class of the model's by then, this read is what it has it for:
+ * the model hears of a miss when it begins. */
 static void warm(struct ps_tier *tier, struct extent *extent, bool is_first, bool is_ahead) {
   uint32_t value_class = extent->value_class;
   extent->last_use = tier_ticks(tier->now_ns);
-  if (value_class >= OWN_CLASSES && is_ahead) return;
-  if (value_class < CLASS_READ || (value_class >= OWN_CLASSES && is_first)) {
+  if (value_class >= OWN_CLASSES && (is_first || is_ahead)) return;
+  if (value_class < CLASS_READ) {
     extent->value_class = CLASS_READ;
   } else if (value_class >= OWN_CLASSES || (value_class == CLASS_READ && !is_first)) {
     extent->value_class = CLASS_READ_AGAIN;

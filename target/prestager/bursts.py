@@ -1,7 +1,8 @@
 """Accesses that wait until their burst is over: only then it shows which group it goes on with.
 
-A read is heard of when it has ended, and says when it came: one that waits for a medium is late.
-So a burst is over only when what came with it has been heard of, by how late reads were lately.
+A read is heard of when it is known whether it is warm, and says when it came: one that waits for
+its turn before is late. So a burst is over only when what came with it has been heard of, by how
+late reads were lately.
 """
 
 from __future__ import annotations

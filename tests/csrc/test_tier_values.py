@@ -170,11 +170,23 @@ def test_reads_and_writes_make_classes_the_tiers_own_again(told: Told) -> None:
     assert told.classes(0, 1, 2, 3) == [OURS, READ_AGAIN, WRITTEN, OURS]
 
 
-def test_a_read_of_what_had_to_be_brought_in_for_it_makes_it_class_2(told: Told) -> None:
-    read_in(told, 0)
+def test_a_class_that_is_said_while_a_read_waits_stays_through_that_read(told: Told) -> None:
+    """The model hears of a miss when it begins, and answers before the data is there."""
+    slow = new_waiter()
+    assert told.tier.read(0, UNIT, slow, tenant=A)[0] == WAIT
+    assert told.tier.classify(0, SLOT, OURS) == 1
+    told.tier.run()
+    assert told.tier.woken() == [slow]
+    told.tier.touch(0, tenant=A, is_again=True)
+    assert told.classes(0) == [OURS]
+
+
+def test_a_read_of_what_had_to_be_brought_in_for_it_is_class_2_or_what_it_was(told: Told) -> None:
+    read_in(told, 0, 1)
     told.tier.classify(0, SLOT, OURS)
-    told.tier.touch(UNIT)  # of the same extent, and not there
-    assert told.classes(0) == [READ]
+    for extent in (0, 1):
+        told.tier.touch(extent * SLOT + UNIT)  # of the same extent, and not there
+    assert told.classes(0, 1) == [OURS, READ]
 
 
 def test_the_class_of_a_hydrate_stays_through_the_first_read_and_no_further(told: Told) -> None:

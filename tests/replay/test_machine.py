@@ -215,6 +215,18 @@ def test_facts_tell_of_reads_and_writes_as_the_reactors_do() -> None:
         assert facts["offset"].tolist() == [3 * SLOT, 3 * SLOT, 4 * SLOT]
 
 
+def test_a_read_that_misses_is_told_of_when_it_comes_and_once() -> None:
+    made = events((Op.READ, 1, 3), (Op.READ, SECOND, 3))
+    with Machine(config(), made) as machine, model(machine) as (reader, _):
+        machine.run(LATENCY_NS // 2)
+        assert machine.results["ready_ns"][0] == 0, "its data is not there yet"
+        assert take(reader)["flags"].tolist() == [0]
+        machine.run()
+        rest = take(reader)
+        assert rest["time_ns"].tolist() == [SECOND]
+        assert rest["flags"].tolist() == [FactFlag.HIT]
+
+
 def test_run_stops_when_the_reader_has_what_it_waits_for() -> None:
     made = events((Op.WRITE, 10, 3), (Op.WRITE, 20, 4), (Op.WRITE, 30, 5))
     with Machine(config(), made) as machine, model(machine) as (reader, _):
