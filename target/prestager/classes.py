@@ -1,8 +1,9 @@
 """Value classes: what the tier is told about an extent. Numbers begin above the tier's own.
 
-While the learned return times are in force a class is a bucket of the group's score and one of its
-last gap; shared extents have classes of their own by touches. While MQ is in force a class is a
-queue. What was fetched ahead has, until it is read, a class that says how long to hold it.
+While the learned return times are in force there are three strata: groups that came once, by a
+bucket of their score; groups that came back, by the octave of their last gap and a bucket of their
+score; and shared extents by touches. While MQ is in force a class is a queue. What was fetched
+ahead has, until it is read, a class that says how long to hold it.
 """
 
 from __future__ import annotations
@@ -15,28 +16,40 @@ from numpy.typing import NDArray
 from prestage.target.prestager.ages import CLASSES, OWN_CLASSES
 
 __all__ = [
-    "GAPS", "HELD", "HOLDS_S", "LEVELS", "SCORES", "STRATA", "hold_classes", "queue_classes",
-    "value_classes",
+    "GAP_EDGES_S", "HELD", "HOLDS_S", "LEVELS", "SCORES", "STRATA", "STRATUM", "STRATUM_AGAIN",
+    "STRATUM_ONCE", "STRATUM_SHARED", "hold_classes", "queue_classes", "value_classes",
 ]  # fmt: skip
 
 HOLDS_S: Final = np.array([2.0, 8.0, 32.0, 128.0, 512.0, 2048.0])
 """What was fetched ahead is of the class HELD + i: it is held for HOLDS_S[i] after it landed."""
 HELD: Final = CLASSES - len(HOLDS_S)
 
-SCORES: Final = 12
-GAPS: Final = 4
-"""None, and thirds of the gaps that there are."""
-_SHARED: Final = OWN_CLASSES + SCORES * GAPS
+STRATUM_ONCE: Final = 0
+STRATUM_AGAIN: Final = 1
+STRATUM_SHARED: Final = 2
+STRATA: Final = 3
+"""Groups touched once, groups that came back, shared extents."""
+SCORES: Final = (12, 4)
+"""Buckets of the score, of groups touched once and of those that came back."""
+GAP_EDGES_S: Final = 8.0 * 2.0 ** np.arange(8)
+"""Between the buckets of the last gap: octaves, so that a class means the same for all time."""
+_GAPS: Final = len(GAP_EDGES_S) + 1
+_AGAIN: Final = OWN_CLASSES + SCORES[STRATUM_ONCE]
+_SHARED: Final = _AGAIN + _GAPS * SCORES[STRATUM_AGAIN]
 _SHARED_TOUCHES: Final = 8
 
 
 def value_classes(
-    score: NDArray[Any], gap: NDArray[Any], touches: NDArray[Any], shared: NDArray[np.bool_]
+    stratum: NDArray[Any], score: NDArray[Any], gap_s: NDArray[Any], touches: NDArray[Any]
 ) -> NDArray[np.uint8]:
-    """Return the class of groups by bucket of score and gap, or by touches when they are shared."""
-    one = OWN_CLASSES + score * GAPS + gap
-    many = _SHARED + (touches >= _SHARED_TOUCHES)
-    return np.asarray(np.where(shared, many, one), np.uint8)
+    """Return the class of groups, `score` being the bucket within their stratum."""
+    gap = np.searchsorted(GAP_EDGES_S, gap_s, side="right")
+    classes = np.choose(stratum, (
+        OWN_CLASSES + score,
+        _AGAIN + gap * SCORES[STRATUM_AGAIN] + score,
+        _SHARED + (touches >= _SHARED_TOUCHES),
+    ))  # fmt: skip
+    return np.asarray(classes, np.uint8)
 
 
 def queue_classes(touches: NDArray[Any]) -> NDArray[np.uint8]:
@@ -53,5 +66,8 @@ def hold_classes(holds_s: NDArray[Any]) -> NDArray[np.uint8]:
 
 LEVELS: Final = np.clip((np.arange(CLASSES) - OWN_CLASSES) / 2, 0, 15.5)
 """The logarithm of the touches that a class of `queue_classes` stands for."""
-STRATA: Final = ((np.arange(CLASSES) >= _SHARED) & (np.arange(CLASSES) < HELD)).astype(np.int64)
-"""Whether a class is of shared extents."""
+_FIRST: Final = (_AGAIN, _SHARED, HELD)
+STRATUM: Final = np.minimum(
+    np.searchsorted(_FIRST, np.arange(CLASSES), side="right"), STRATUM_SHARED
+)
+"""The stratum of each class; those that no group has are of any."""

@@ -48,7 +48,7 @@ def prior_chances() -> F64:
 class ReturnHazard:
     """Counts of returns by class. Little evidence is filled up from what is expected otherwise."""
 
-    def __init__(self, *, half_life_s: float, strength: float = 3.0) -> None:
+    def __init__(self, *, half_life_s: float, strength: float = 10.0) -> None:
         self.returned = np.zeros((CLASSES, AGE_BINS))
         self._half_life_s = half_life_s
         self._strength = strength

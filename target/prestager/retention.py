@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, CLASSES, age_bins
-from prestage.target.prestager.classes import STRATA, queue_classes, value_classes
+from prestage.target.prestager.classes import STRATUM, queue_classes, value_classes
 from prestage.target.prestager.extents import I64, WAS_FETCHED, ExtentMap
 from prestage.target.prestager.formation import Bools, Touches
-from prestage.target.prestager.groups import LIVE, SHARED, Groups
+from prestage.target.prestager.groups import LIVE, Groups
 from prestage.target.prestager.hazard import F64, ReturnHazard
 from prestage.target.prestager.intake import Evictions
 from prestage.target.prestager.prices import VICTIM_SHARE, Prices, hold_index, outlook
-from prestage.target.prestager.score import ReturnScore
+from prestage.target.prestager.score import ReturnScore, strata
 from prestage.target.prestager.shadow import Sampled, Shadows
 from prestage.target.prestager.tables import LEARNED, POLICIES, in_force, lru_table, mq_table
 
@@ -50,7 +50,7 @@ class Retention:
         self._told = 0.0
         """The share of reads that hints bring in anyway, as of late."""
         self._class_scores = np.zeros(CLASSES)
-        chances = self.score.chances(self._class_scores, STRATA)
+        chances = self.score.chances(self._class_scores, STRATUM)
         self._least_chance, self._acted_share = least_chance, acted_share
         self.outlook = outlook(chances, 0.0, flash_floor, least_chance)
         self.life_s = 60.0
@@ -82,9 +82,11 @@ class Retention:
         groups, number = self._groups, touches.groups
         scores = self.score.scores(groups, number)
         groups.score[number] = scores
-        score, gap = self.score.buckets(scores, groups.gap_s[number])
-        shared = groups.kind[number] == SHARED
-        groups.value_class[number] = value_classes(score, gap, groups.touches[number], shared)
+        stratum = strata(groups, number)
+        bucket = self.score.buckets(stratum, scores)
+        groups.value_class[number] = value_classes(
+            stratum, bucket, groups.gap_s[number], groups.touches[number]
+        )
         self._try_policies(touches, is_told, now_s)
 
     def _try_policies(self, touches: Touches, is_told: Bools, now_s: float) -> None:
@@ -160,7 +162,7 @@ class Retention:
         self.score.update_rates()
         own = number[groups.kind[number] == LIVE]
         recent = own[now_s - groups.touched_s[own] < RECENT_S]
-        self.score.update_cuts(groups.score[recent], groups.gap_s[recent])
+        self.score.update_cuts(strata(groups, recent), groups.score[recent])
         classes = groups.value_class[number].astype(np.int64)
         where = classes * AGE_BINS + age_bins(now_s - groups.touched_s[number])
         waiting: F64 = np.bincount(where, minlength=CLASSES * AGE_BINS).astype(np.float64)
@@ -168,5 +170,5 @@ class Retention:
         total = np.bincount(classes, groups.score[number], minlength=CLASSES)
         seen = count > 0
         self._class_scores[seen] = total[seen] / count[seen]
-        expected = self.score.chances(self._class_scores, STRATA)
+        expected = self.score.chances(self._class_scores, STRATUM)
         return self.hazard.chances(waiting.reshape(CLASSES, AGE_BINS), expected)

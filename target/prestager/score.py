@@ -1,7 +1,8 @@
 """How much likelier than others a group comes back: a log-linear model of what a target can see.
 
 The hazard of a group is a baseline by age times exp(score), the proportional hazards of D. Cox,
-"Regression models and life-tables", Journal of the Royal Statistical Society B 34 (1972). The score
+"Regression models and life-tables", Journal of the Royal Statistical Society B 34 (1972); each
+stratum of groups (prestage.target.prestager.classes) has a baseline of its own. The score
 is a sum of weights, one for each feature by bucket: touches, size, what was written last, the last
 two gaps, and pairs of them. Each weight moves by what was seen (returns) less what was expected
 (the hazard over the time waited), the less the more it has seen.
@@ -15,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prestage.target.prestager.ages import AGE_BINS, EDGES_S, WIDTHS_S, age_bins
-from prestage.target.prestager.classes import GAPS, SCORES
+from prestage.target.prestager.classes import (
+    SCORES,
+    STRATA,
+    STRATUM_AGAIN,
+    STRATUM_ONCE,
+    STRATUM_SHARED,
+)
 from prestage.target.prestager.extents import I64
 from prestage.target.prestager.groups import SHARED, TAIL, Groups
 from prestage.target.prestager.hazard import F64, SPREAD, prior_chances
@@ -33,11 +40,9 @@ KINDS: Final = np.zeros(4, np.int64)
 """What a kind of group stands for in the features."""
 KINDS[SHARED], KINDS[TAIL] = 1, 2
 LEAST_CUT: Final = 48
-"""Groups that say something of how scores or gaps are spread."""
+"""Groups that say something of how scores are spread."""
 CUT_SHARE: Final = 0.2
 """Of the way to where a cut should be that it moves at a time."""
-STRATA: Final = 2
-"""Groups, and shared extents: each with a baseline of its own."""
 BASELINE_DOUBT: Final = 3.0
 
 
@@ -74,10 +79,16 @@ def features(groups: Groups, numbers: I64) -> I64:
     return buckets + BUCKETS * np.arange(FEATURES)[:, None]
 
 
+def strata(groups: Groups, numbers: I64) -> I64:
+    """Return the strata of groups: each has a baseline of its own."""
+    came_again = np.where(groups.gap_s[numbers] > 0, STRATUM_AGAIN, STRATUM_ONCE)
+    return np.where(groups.kind[numbers] == SHARED, STRATUM_SHARED, came_again)
+
+
 class ReturnScore:
     """Weights and baselines. Counts fade with a half-life."""
 
-    LEARNED = ("weights", "expected", "returned", "exposed_s", "cuts", "gap_cuts_s")
+    LEARNED = ("weights", "expected", "returned", "exposed_s", "once_cuts", "again_cuts")
 
     def __init__(self, half_life_s: float) -> None:
         self._half_life_s = half_life_s
@@ -87,10 +98,8 @@ class ReturnScore:
         self.exposed_s = np.zeros((STRATA, AGE_BINS))
         self.rates = np.zeros((STRATA, AGE_BINS))
         """The baseline: returns a second, by age bin."""
-        self.cuts = np.linspace(-1, 1, SCORES - 1)
-        """Between classes by score."""
-        self.gap_cuts_s = np.array([1e-9, 30.0, 100.0])
-        """Between classes by the last gap; below the first there was none."""
+        self.once_cuts, self.again_cuts = (np.linspace(-1, 1, count - 1) for count in SCORES)
+        """Between buckets of the score, by stratum."""
         self.update_rates()
 
     def scores(self, groups: Groups, numbers: I64) -> NDArray[np.float32]:
@@ -106,7 +115,7 @@ class ReturnScore:
     def see_returns(self, groups: Groups, numbers: I64, times_s: NDArray[Any]) -> None:
         """Groups came back at `times_s`; their records are still as they were before."""
         waited = self._expose(groups, numbers, times_s)
-        stratum = (groups.kind[numbers] == SHARED).astype(np.int64)
+        stratum = strata(groups, numbers)
         bins = age_bins(times_s - groups.touched_s[numbers])
         np.add.at(self.returned, (stratum, bins), 1.0)
         self._move(features(groups, numbers), np.ones(len(numbers)), waited)
@@ -117,7 +126,7 @@ class ReturnScore:
         start_s = groups.looked_s[numbers].astype(np.float64)
         stop_s = np.maximum(until_s - touched_s, start_s)
         groups.looked_s[numbers] = stop_s
-        stratum = (groups.kind[numbers] == SHARED).astype(np.int64)
+        stratum = strata(groups, numbers)
         risk = np.exp(groups.score[numbers].astype(np.float64))
         first, last = age_bins(start_s), age_bins(stop_s)
         # What waits across a bin's edge is counted by a difference of two running sums.
@@ -159,19 +168,19 @@ class ReturnScore:
         steps = np.cumsum(self.rates * WIDTHS_S, axis=1)
         self._sums = np.concatenate((np.zeros((STRATA, 1)), steps), axis=1)
 
-    def update_cuts(self, scores: NDArray[Any], gaps_s: NDArray[Any]) -> None:
-        """Divide scores and gaps into classes anew: as many of these in each."""
-        if len(scores) >= LEAST_CUT:
-            share = np.arange(1, SCORES) / SCORES
-            self.cuts += CUT_SHARE * (np.quantile(scores, share) - self.cuts)
-        gaps_s = gaps_s[gaps_s > 0]
-        if len(gaps_s) >= LEAST_CUT:
-            share = np.arange(1, GAPS - 1) / (GAPS - 1)
-            self.gap_cuts_s[1:] += CUT_SHARE * (np.quantile(gaps_s, share) - self.gap_cuts_s[1:])
+    def update_cuts(self, stratum: I64, scores: NDArray[Any]) -> None:
+        """Divide the scores of each stratum into buckets anew: as many of these in each."""
+        for cuts, mine in ((self.once_cuts, STRATUM_ONCE), (self.again_cuts, STRATUM_AGAIN)):
+            found = scores[stratum == mine]
+            if len(found) >= LEAST_CUT:
+                share = np.arange(1, len(cuts) + 1) / (len(cuts) + 1)
+                cuts[:] += CUT_SHARE * (np.quantile(found, share) - cuts)
 
-    def buckets(self, scores: NDArray[Any], gaps_s: NDArray[Any]) -> tuple[I64, I64]:
-        """Return the buckets of score and gap that make a class."""
-        return np.searchsorted(self.cuts, scores), np.searchsorted(self.gap_cuts_s, gaps_s, "right")
+    def buckets(self, stratum: I64, scores: NDArray[Any]) -> I64:
+        """Return the buckets of scores; shared extents have one."""
+        once = np.searchsorted(self.once_cuts, scores)
+        again = np.searchsorted(self.again_cuts, scores)
+        return np.choose(stratum, (once, again, np.zeros_like(once)))
 
     def chances(self, scores: F64, stratum: I64) -> F64:
         """Return the chance of a return in each age bin, of groups of these scores."""

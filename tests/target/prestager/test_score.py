@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from prestage.target.prestager.groups import Groups
-from prestage.target.prestager.score import FEATURES, ReturnScore, features
+from prestage.target.prestager.classes import STRATUM_AGAIN, STRATUM_ONCE, STRATUM_SHARED
+from prestage.target.prestager.groups import SHARED, Groups
+from prestage.target.prestager.score import FEATURES, ReturnScore, features, strata
 
 SEED = 11
 
@@ -55,12 +56,29 @@ def test_the_baseline_is_returns_by_time_waited() -> None:
     assert score.exposed_s[1].sum() == 0
 
 
-def test_cuts_move_to_where_scores_are() -> None:
+def test_groups_that_came_back_and_shared_extents_have_baselines_of_their_own() -> None:
     score = ReturnScore(1e9)
-    scores = np.linspace(3, 4, 1000)
+    groups, numbers = made(3)
+    groups.gap_s[numbers[1:]] = 20.0
+    groups.kind[numbers[2]] = SHARED
+    assert strata(groups, numbers).tolist() == [STRATUM_ONCE, STRATUM_AGAIN, STRATUM_SHARED]
+    score.see_returns(groups, numbers[1:], np.full(2, 20.0))
+    assert score.returned.sum(1).tolist() == [0, 1, 1]
+    before = score.rates[STRATUM_ONCE].copy()
+    score.update_rates()
+    assert (score.rates[STRATUM_ONCE] == before).all() and (
+        score.rates[STRATUM_AGAIN] > before
+    ).any()
+
+
+def test_cuts_move_to_where_the_scores_of_a_stratum_are() -> None:
+    score = ReturnScore(1e9)
+    scores = np.concatenate((np.linspace(3, 4, 1000), np.linspace(-5, -4, 1000)))
+    stratum = np.repeat([STRATUM_ONCE, STRATUM_AGAIN], 1000)
     for _ in range(60):
-        score.update_cuts(scores, np.linspace(5, 50, 1000))
-    bucket, gap = score.buckets(scores, np.full(1000, 25.0))
-    assert abs(np.bincount(bucket).std() / np.bincount(bucket).mean()) < 0.1
-    assert set(gap.tolist()) == {2}
-    assert score.buckets(scores[:1], np.zeros(1))[1].tolist() == [0]
+        score.update_cuts(stratum, scores)
+    bucket = score.buckets(stratum, scores)
+    for mine in (STRATUM_ONCE, STRATUM_AGAIN):
+        counts = np.bincount(bucket[stratum == mine])
+        assert len(counts) > 1 and counts.std() / counts.mean() < 0.1
+    assert score.buckets(np.full(3, STRATUM_SHARED), np.array([-9.0, 0, 9])).tolist() == [0, 0, 0]

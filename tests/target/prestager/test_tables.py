@@ -12,11 +12,14 @@ from prestage.target.prestager.ages import (
     age_bins,
 )
 from prestage.target.prestager.classes import (
-    GAPS,
+    GAP_EDGES_S,
     HELD,
     HOLDS_S,
     SCORES,
-    STRATA,
+    STRATUM,
+    STRATUM_AGAIN,
+    STRATUM_ONCE,
+    STRATUM_SHARED,
     hold_classes,
     queue_classes,
     value_classes,
@@ -31,13 +34,20 @@ from prestage.target.prestager.tables import (
 
 
 def test_classes_of_groups_are_the_models_and_differ() -> None:
-    score, gap = np.divmod(np.arange(SCORES * GAPS), GAPS)
-    own = value_classes(score, gap, np.ones(len(score)), np.zeros(len(score), bool))
-    shared = value_classes(score[:2], gap[:2], np.array([2, 90]), np.ones(2, bool))
-    every = [*own.tolist(), *shared.tolist()]
-    assert len(set(every)) == len(every)
-    assert min(every) >= OWN_CLASSES and max(every) < HELD
-    assert (STRATA[own] == 0).all() and (STRATA[shared] == 1).all()
+    gaps_s = np.concatenate(([1.0], GAP_EDGES_S))
+    once, zero = np.arange(SCORES[STRATUM_ONCE]), np.zeros(SCORES[STRATUM_ONCE])
+    gap, score = np.divmod(np.arange(len(gaps_s) * SCORES[STRATUM_AGAIN]), SCORES[STRATUM_AGAIN])
+    again, one = np.full(len(score), STRATUM_AGAIN), np.ones(len(score))
+    two = np.zeros(2, np.int64)
+    every = np.concatenate((
+        value_classes(np.full(len(once), STRATUM_ONCE), once, zero, np.ones(len(once))),
+        value_classes(again, score, gaps_s[gap], one),
+        value_classes(np.full(2, STRATUM_SHARED), two, two, np.array([2, 90])),
+    ))  # fmt: skip
+    assert len(np.unique(every)) == len(every)
+    assert every.min() >= OWN_CLASSES and every.max() < HELD
+    counts = np.bincount(STRATUM[every]).tolist()
+    assert counts == [SCORES[STRATUM_ONCE], len(gap), 2]
 
 
 def test_queues_grow_with_touches_and_holds_with_time() -> None:
