@@ -67,7 +67,7 @@ class PrestagerConfig:
     """Between looks at all groups, for new value tables."""
     horizon_s: float = 0.5
     """Of flash time that fetches may wait for."""
-    holdout_share: float = 0.05
+    holdout_share: float = 0.02
     """Of predictions, which are not acted on, so that the benefit is measured."""
     most_extents: int = 1 << 23
     """Extents that are known at most: those of the groups not touched for longest are forgotten."""
@@ -278,7 +278,7 @@ class Prestager:
         self._refreshed_s = now_s
         self._forget(now_s)
         limit = self._config.most_flash_reads * self._reads
-        self._retention.prices.see_use(is_dear=self._flash_reads > limit)
+        self._retention.prices.see_use(self._flash_reads / max(limit, 1.0))
         values = self._retention.refresh(now_s)
         before, self._policy = self._policy, self._retention.shadows.chosen
         if (before == "mq") != (self._policy == "mq"):

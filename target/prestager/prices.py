@@ -18,6 +18,7 @@ the lowest keep index goes first; what is not there is fetched when its fetch in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,8 @@ __all__ = ["Advantage", "Outlook", "Prices", "advantage", "hold_index", "outlook
 
 VICTIM_SHARE: Final = 0.002
 """Of the memory price that one victim makes."""
+FLASH_GAIN: Final = 0.1
+"""By how much the logarithm of the flash price moves when twice as much is read as is allowed."""
 PRICES: Final[F64] = 1e-6 * np.float64(1.18) ** np.arange(84)
 """Memory prices that are tried: 1e-6 to 0.9 a second."""
 
@@ -141,7 +144,7 @@ class Prices:
             share = 1 - (1 - VICTIM_SHARE) ** len(indices)
             self.memory += share * (float(np.mean(indices)) - self.memory)
 
-    def see_use(self, *, is_dear: bool) -> None:
-        """Move the flash price by one step of a few percent."""
-        moved = self.flash * (1.05 if is_dear else 0.97)
+    def see_use(self, used: float) -> None:
+        """Move the flash price; `used` is what is read from flash, of what is allowed."""
+        moved = self.flash * math.exp(FLASH_GAIN * min(max(used - 1, -1), 1))
         self.flash = min(max(moved, self._floor), self._ceiling)

@@ -79,11 +79,14 @@ def test_prices_follow_what_they_see() -> None:
         prices.see_victims(np.array([0.01, 0.03]))
     assert abs(prices.memory - 0.02) < 1e-3
     first = prices.flash
-    prices.see_use(is_dear=True)
+    prices.see_use(1.2)
     assert prices.flash > first
+    once = prices.flash
+    prices.see_use(1.0)
+    assert prices.flash == once, "what is allowed is read"
     for _ in range(1000):
-        prices.see_use(is_dear=False)
+        prices.see_use(0.5)
     assert prices.flash == 0.1
     for _ in range(1000):
-        prices.see_use(is_dear=True)
+        prices.see_use(9.0)
     assert prices.flash < 1
