@@ -143,7 +143,7 @@ class HintSettings(Settings, frozen=True):
     """Pending at a time."""
     intent_bytes: int = 4 << 30
     """Of pending intents."""
-    tier_percent: int = 25
+    tier_percent: int = 50
     """Share of the tier that its hints bring in or keep, not read yet."""
     records_per_s: int = 200_000
     total_sets: int = 1 << 20
@@ -176,7 +176,7 @@ class PrestagerSettings(Settings, frozen=True):
     """The file of what was learned; empty: prestager.snapshot in the state directory."""
     snapshot_s: float = 60.0
     """How often it is written; 0: only when the target stops."""
-    holdout_percent: float = 5.0
+    holdout_percent: float = 2.0
     """Share of its predictions that it does not act on, to measure what the others are worth."""
     memory: int = 1 << 30
     """It may take so much; when that is not enough it starts anew."""

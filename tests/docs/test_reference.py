@@ -106,7 +106,7 @@ def test_the_examples_are_a_good_configuration(monkeypatch: pytest.MonkeyPatch) 
     data["tier"]["size"] = "64M"
     settings = settings_from(data, "example")
     assert settings.subsystems[0].namespaces[1].size == 64 << 30
-    assert settings.hints.tenants[0].tier_percent == 50
+    assert settings.hints.tenants[0].tier_percent == 10
 
 
 def test_every_method_is_listed_and_marked_when_it_is_relaxed() -> None:

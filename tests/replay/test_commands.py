@@ -67,7 +67,7 @@ def test_pictures_are_drawn_where_asked(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    words = [*FAST, "--policy", "oracle:1", "--policy", "oracle:10"]
+    words = ["--tier", "50%", *FAST, "--policy", "oracle:1", "--policy", "oracle:10"]
     assert main(["replay", str(trace), "--plot", str(tmp_path / "plots"), *words]) == 0
     drawn = {path.name for path in (tmp_path / "plots").iterdir()}
     assert {"time-to-data.svg", "gap-closed.svg", "look-ahead.svg"} <= drawn

@@ -99,7 +99,7 @@ def test_each_host_has_its_budget(target: testing.Target) -> None:
     with host(target, name=A) as a, host(target, name=B) as b:
         mine, others = (decode_status(get_log(one, STATUS).data) for one in (a, b))
         assert (mine.sets.limit, others.sets.limit) == (1, 2)
-        assert (mine.tier_bytes.limit, others.tier_bytes.limit) == (16 * MIB // 10, 4 * MIB)
+        assert (mine.tier_bytes.limit, others.tier_bytes.limit) == (16 * MIB // 10, 8 * MIB)
         assert mine.records_per_s.limit == others.records_per_s.limit == 200_000
 
 

@@ -39,7 +39,6 @@ SPAN_S: Final = 600.0
 """Sessions start within it, and what comes later is cut off."""
 SLOT: Final = 16 << 10
 """Blocks are this small here, so that a host in Python keeps up."""
-HINT_PERCENT: Final = 50
 PICTURE: Final = "prestage-demo.svg"
 INTERRUPTED: Final = 130
 COLUMNS: Final = 96
@@ -113,7 +112,6 @@ def run(args: argparse.Namespace, command: str) -> None:
         flash=parse_multiple(args.flash, "--flash"),
         filter=parse_share(args.filter, "--filter"),
         slot_size=SLOT,
-        hint_percent=HINT_PERCENT,
     )
     speed, lead_s = parse_multiple(args.speed, "--speed"), parse_seconds(args.lead, "--lead")
     seen = behind_host_cache(whole, regime.filter)

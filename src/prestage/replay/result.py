@@ -42,7 +42,7 @@ class Regime:
     """Requests that the flash serves at once."""
     read_median_us: float = 80.0
     read_p99_us: float = 250.0
-    hint_percent: int = 25
+    hint_percent: int = 50
     """The share of the tier that hints of one host may bring in or keep."""
 
     def __post_init__(self) -> None:
