@@ -218,6 +218,10 @@ class Rig(Media):
         self.check()
         return read
 
+    def read_seen(self, read: Any, arrived_ns: int, *, tenant: int = 0) -> None:
+        """Say that it is known whether all of a Read is in the tier."""
+        lib.ps_hints_read_seen(self.hints, self.scope(tenant), read, arrived_ns)
+
     def read_ended(
         self, read: Any, arrived_ns: int, *, tenant: int = 0, is_cancelled: bool = False
     ) -> None:

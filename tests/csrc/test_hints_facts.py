@@ -125,6 +125,7 @@ def test_reads_and_writes_are_told() -> None:
     arrived_ns = rig.now_ns
     rig.now_ns += MS
     read.flags |= lib.PS_FACT_HIT
+    rig.read_seen(read, arrived_ns, tenant=2)
     rig.read_ended(read, arrived_ns, tenant=2)
     scope = rig.scope(1)
     for is_discard in (False, True):

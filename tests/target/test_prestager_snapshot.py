@@ -69,7 +69,7 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "VERSION", 9)
     later = snapshot.encode({}, state())
     monkeypatch.undo()
-    with pytest.raises(SnapshotError, match=r"version 9 \(expected version 2\)"):
+    with pytest.raises(SnapshotError, match=rf"version 9 \(expected version {snapshot.VERSION}\)"):
         snapshot.decode(later, "here")
 
 
