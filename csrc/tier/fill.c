@@ -160,6 +160,11 @@ static void free_fill(struct ps_tier *tier, uint32_t number) {
   tier_unhold(tier, op->frame);
 }
 
+static uint32_t last_unit(uint16_t units) {
+  assert(units != 0);
+  return 31 - (uint32_t)__builtin_clz(units);
+}
+
 static void land(struct ps_tier *tier, struct extent *extent, const struct op *op) {
   uint32_t unit = volume_of(tier, extent)->unit_size;
   uint16_t rest = op->live;
@@ -171,7 +176,8 @@ static void land(struct ps_tier *tier, struct extent *extent, const struct op *o
     rest = (uint16_t)(rest & ~run);
   }
   extent->valid |= op->live;
-  uint32_t end = (first_unit(op->live) + unit_count(op->live)) * unit;
+  /* Writes may have taken units out of the middle. */
+  uint32_t end = (last_unit(op->live) + 1) * unit;
   if (end > extent_bytes(tier, volume_of(tier, extent), extent->number)) {
     tier_clear_tail(tier, extent->volume, extent->number, extent->frame);
   }

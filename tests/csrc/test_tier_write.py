@@ -23,7 +23,7 @@ from tier_support import (
     waiter,
 )
 
-from prestage._core import lib
+from prestage._core import ffi, lib
 
 ERANGE, ENODEV, EEXIST, EINVAL, EBUSY = 34, 19, 17, 22, 16
 
@@ -413,6 +413,22 @@ def test_a_unit_that_a_growing_volume_completes_is_read_again() -> None:
     tier.end(short)
     assert who in tier.woken()
     assert tier.read_bytes(0) == b"m" * 512 + b"g" * (UNIT - 512)
+
+
+def test_what_was_beyond_the_end_is_zeros_when_a_fill_lands_around_a_write() -> None:
+    tier = Tier(size=3 * UNIT + 512)
+    size = len(tier.memory)
+    ffi.memmove(tier.memory, b"o" * size, size)  # of who had the frames before
+    tier.medium[:] = b"m" * (3 * UNIT + 512)
+    who = waiter()
+    assert tier.read(0, 3 * UNIT + 512, who)[0] == WAIT
+    (fill,) = tier.actions()
+    tier.write(UNIT, b"w" * UNIT)
+    tier.end(fill)
+    assert who in tier.woken()
+    assert lib.ps_tier_volume_resize(tier.tier, 0, SLOT) == 0
+    tier.medium.extend(bytes(SLOT - 3 * UNIT - 512))
+    assert tier.read_bytes(3 * UNIT) == b"m" * 512 + bytes(UNIT - 512)
 
 
 def test_the_cut_part_of_the_last_unit_is_zeros_after_growth() -> None:
