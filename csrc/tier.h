@@ -261,6 +261,12 @@ int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
                     uint32_t length, uint16_t tenant, uint32_t frame,
                     struct ps_tier_waiter *waiter);
 
+/* Hold the frame of [offset, offset + length) for reading, with one frame of the budget: when all
+ * of it is resident in one extent, and nobody waits for the budget. False, and nothing was done,
+ * when that cannot be done at once: reserve and read then. */
+bool ps_tier_read_at_once(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                          uint32_t length, const struct ps_tier_access *access, uint32_t *frame);
+
 /* Write `bytes` at [offset, offset + length) (one extent) of what is resident and seen by nobody
  * else, as publishing a frame with them would, but for the frame. False, and nothing was done, when
  * that cannot be done at once: publish then. */

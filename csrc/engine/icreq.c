@@ -26,6 +26,19 @@ static void plain_write(struct ps_engine *engine) {
   if (data) engine->plain_data.flags |= PS_PDU_DDGST;
 }
 
+/* What all C2HData headers of the connection have: PDO is a multiple of what HPDA asks, the digest
+ * stands before the padding. */
+static void c2h_data_prepare(struct ps_engine *engine) {
+  bool header = engine->digests & PS_DIGEST_HEADER, data = engine->digests & PS_DIGEST_DATA;
+  uint32_t header_end = (uint32_t)sizeof(struct pdu_data) + (header ? PS_DIGEST_SIZE : 0);
+  uint32_t pdo = (header_end + engine->alignment - 1) / engine->alignment * engine->alignment;
+  engine->c2h_data.common = (struct pdu_common){
+      .type = PS_PDU_C2H_DATA,
+      .flags = (uint8_t)(PS_PDU_LAST | (header ? PS_PDU_HDGST : 0) | (data ? PS_PDU_DDGST : 0)),
+      .hlen = sizeof(struct pdu_data),
+      .pdo = (uint8_t)pdo};
+}
+
 void ps_icreq_read(struct ps_engine *engine) {
   const struct pdu_ic *request = (const struct pdu_ic *)(const void *)engine->receiver.header;
   assert(engine->state == ENGINE_NEGOTIATING);
@@ -43,6 +56,7 @@ void ps_icreq_read(struct ps_engine *engine) {
   engine->alignment = (request->alignment + 1u) * 4;
   engine->state = ENGINE_OPEN;
   plain_write(engine);
+  c2h_data_prepare(engine);
   icresp_write(engine);
   ps_event_push_received(engine, PS_EVENT_CONNECTED, 0);
 }

@@ -257,7 +257,8 @@ struct ps_engine {
   uint32_t tag_bits; /* of a TTAG that name the slot; the others count generations */
   /* Target: how a command capsule begins, without data and (but for PLEN) with it; receive.c. */
   struct pdu_common plain, plain_data;
-  uint32_t slots_used; /* slots from this one on were never used */
+  struct pdu_data c2h_data; /* Target: a C2HData but for SUCCESS, PLEN, CCCID and DATAL */
+  uint32_t slots_used;      /* slots from this one on were never used */
   uint16_t free_head;
   uint16_t free_tail;
   uint16_t output_head;

@@ -16,24 +16,15 @@ static void end_receiving(struct ps_engine *engine, struct slot *slot, uint32_t 
 /* One C2HData for all data. Its digest is made once, here, over bytes that must stay unchanged. */
 static void c2h_data_write(struct ps_engine *engine, struct slot *slot, uint32_t length,
                            bool is_success) {
-  uint32_t header_digest = engine->digests & PS_DIGEST_HEADER ? PS_DIGEST_SIZE : 0;
   uint32_t data_digest = engine->digests & PS_DIGEST_DATA ? PS_DIGEST_SIZE : 0;
-  uint32_t header_end = (uint32_t)sizeof(struct pdu_data) + header_digest;
-  /* PDO is a multiple of what HPDA asks; the digest stands before the padding. */
-  uint32_t pdo = (header_end + engine->alignment - 1) / engine->alignment * engine->alignment;
-  *(struct pdu_data *)(void *)slot->u.target.head = (struct pdu_data){
-      .common = {.type = PS_PDU_C2H_DATA,
-                 .flags = (uint8_t)(PS_PDU_LAST | (header_digest ? PS_PDU_HDGST : 0) |
-                                    (data_digest ? PS_PDU_DDGST : 0) |
-                                    (is_success ? PS_PDU_SUCCESS : 0)),
-                 .hlen = sizeof(struct pdu_data),
-                 .pdo = (uint8_t)pdo,
-                 .plen = ps_put32(pdo + length + data_digest)},
-      .cccid = ps_put16(slot->cid),
-      .length = ps_put32(length),
-  };
+  struct pdu_data *header = (struct pdu_data *)(void *)slot->u.target.head;
+  *header = engine->c2h_data;
+  if (is_success) header->common.flags |= PS_PDU_SUCCESS;
+  header->common.plen = ps_put32(header->common.pdo + length + data_digest);
+  header->cccid = ps_put16(slot->cid);
+  header->length = ps_put32(length);
   slot->sizes[PART_HEAD] = ps_header_end(engine, slot->u.target.head, sizeof(struct pdu_data));
-  slot->sizes[PART_PAD] = (uint8_t)(pdo - header_end);
+  slot->sizes[PART_PAD] = (uint8_t)(header->common.pdo - slot->sizes[PART_HEAD]);
   slot->data_left = length;
   if (data_digest == 0) return;
   ps_digest_put(slot->u.target.tail, ps_cursor_crc(&slot->data, length, PS_CRC_BEGIN));

@@ -47,6 +47,19 @@ static void put(struct iovec *iov, const uint8_t *bytes, size_t size) {
   iov->iov_len = size;
 }
 
+/* Most of what a target sends is a header and data in one row, nothing of which has gone yet. 0: it
+ * is something else. */
+static size_t list_answer(struct slot *slot, struct iovec *iov, size_t most) {
+  if (slot->part != PART_HEAD || slot->part_offset > 0 || slot->part_end != PART_END) return 0;
+  if (slot->sizes[PART_PAD] > 0 || slot->sizes[PART_TAIL] > 0 || most < 2) return 0;
+  if (slot->data_left == 0 || slot->data.iov->iov_len < slot->data_left) return 0;
+  assert(slot->sizes[PART_HEAD] > 0 && slot->data.offset == 0);
+  put(&iov[0], slot->u.target.head, slot->sizes[PART_HEAD]);
+  put(&iov[1], slot->data.iov->iov_base, slot->data_left);
+  slot->exposed = true;
+  return 2;
+}
+
 static size_t list_slot(const struct ps_engine *engine, struct slot *slot, struct iovec *iov,
                         size_t most) {
   size_t count = 0;
@@ -75,7 +88,10 @@ size_t ps_engine_output(struct ps_engine *engine, struct iovec *iov, size_t most
   }
   for (uint32_t index = engine->output_head; index != NO_SLOT && count < most;) {
     struct slot *slot = ps_slot(engine, index);
-    count += list_slot(engine, slot, iov + count, most - count);
+    size_t listed = 0;
+    if (slot->state == SLOT_RESPONDING) listed = list_answer(slot, iov + count, most - count);
+    if (listed == 0) listed = list_slot(engine, slot, iov + count, most - count);
+    count += listed;
     index = slot->next;
   }
   if (engine->term_sent < engine->term_size && count < most) {

@@ -15,8 +15,8 @@ struct command {
   uint32_t slot;
   /* From here on a new command begins with zeros. First what is looked at again when it is gone:
    * many are under way, and each line of the cache that they do not touch counts. */
-  uint32_t reserved; /* frames held of the tier's budget */
-  uint32_t shared;   /* frames that count as its connection's */
+  _Alignas(64) uint32_t reserved; /* frames held of the tier's budget */
+  uint32_t shared;                /* frames that count as its connection's */
   uint16_t status;
   uint16_t fresh_count, pin_count, done_count, receive_frames;
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
@@ -35,6 +35,7 @@ struct command {
   uint64_t started_ns;
   uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
   uint64_t offset;  /* bytes into the volume */
+  uint64_t fail_offset;
   uint64_t gate_offset, gate_length;
   uint32_t length;
   uint32_t data_length; /* of host data that is expected */
@@ -46,13 +47,13 @@ struct command {
   struct ps_hints_read read;    /* Reads: what the hints are told */
   uint32_t dw0, dw1;            /* of its completion */
   uint32_t share_wanted;
-  uint32_t index;           /* of a list of ranges */
+  uint32_t index;           /* of a list: of ranges, of pages */
   uint32_t media_under_way; /* own media operations */
   int32_t media_error;
-  struct command *mate;             /* the other of a fused pair */
-  uint64_t cursor;                  /* range commands: how far they are */
-  uint64_t clear_offset, clear_end; /* ... and what of the range the medium clears */
-  uint64_t fail_offset;
+  struct command *mate; /* the other of a fused pair */
+  /* From here on a new Read is what the last command left: no Read looks at it. */
+  _Alignas(64) uint64_t cursor;      /* range commands: how far they are */
+  uint64_t clear_offset, clear_end;  /* ... and what of the range the medium clears */
   struct ps_hints_progress progress; /* of the batch that is being taken */
 };
 
@@ -97,6 +98,7 @@ bool receive_fresh(struct command *command, uint32_t reserve);
 bool receive_parameters(struct command *command, uint32_t reserve);
 bool publish_fresh(struct command *command, struct command *source);
 bool make_durable(struct command *command, uint64_t offset, uint64_t length, bool sync);
+bool pin_at_once(struct command *command);
 bool pin_range(struct command *command);
 uint32_t pinned_iov(struct command *command);
 uint32_t fresh_iov(struct command *command);
@@ -116,6 +118,8 @@ void hint_dataset(struct command *command, const uint8_t *ranges, uint32_t count
 
 /* share.c: with the lock held, but for share_is_short and share_check */
 void share_init(struct ps_core *core);
+bool share_is_free(const struct command *command, uint32_t frames);
+void share_take(struct command *command, uint32_t frames);
 bool share_enter(struct command *command, uint32_t frames);
 void share_leave(struct command *command);
 bool share_is_short(struct ps_core *core);

@@ -154,9 +154,13 @@ static void start_command(struct connection *connection, const struct ps_engine_
   list_append(&reactor->starved, &connection->starved);
 }
 
+/* Whether the slot has an I/O command; else it has one that is the control plane's. */
+static bool is_of_io(const struct connection *connection, uint32_t slot) {
+  return is_io_queue(connection) && command_at(connection, slot)->is_used;
+}
+
 static void handle(struct connection *connection, const struct ps_engine_event *event) {
   struct reactor *reactor = connection->reactor;
-  bool is_io = is_io_queue(connection) && !connection->admin[event->slot].is_used;
   switch (event->kind) {
     case PS_EVENT_CONNECTED:
       atomic_store_explicit(&connection->digests, ps_engine_digests(connection->engine),
@@ -168,13 +172,13 @@ static void handle(struct connection *connection, const struct ps_engine_event *
       break;
     case PS_EVENT_DATA:
       if (event->digest_error) reactor->stats.digest_errors++;
-      if (is_io)
+      if (is_of_io(connection, event->slot))
         command_data(connection, event);
       else
         admin_data(connection, event);
       break;
     case PS_EVENT_SENT:
-      if (is_io)
+      if (is_of_io(connection, event->slot))
         command_sent(connection, event->slot);
       else
         admin_sent(connection, event->slot);

@@ -155,6 +155,7 @@ static void parse_attributes(struct command *command) {
   uint8_t frequency = attributes & ACCESS_FREQUENCY;
   uint8_t latency = attributes >> ACCESS_LATENCY_SHIFT & ACCESS_LATENCY;
   struct ps_tier_access *access = &command->access;
+  if (attributes == 0) return;
   access->once = frequency == ACCESS_ONCE;
   if ((carriers & PAX_CARRIER_READ_ATTRIBUTES) == 0) return;
   if ((attributes & ACCESS_ANY) != 0) command->read.flags |= PS_FACT_ATTRIBUTES;

@@ -9,6 +9,7 @@
 
 enum step read_step(struct command *command) {
   assert(command->volume != NULL && command->length > 0);
+  if (pin_at_once(command)) return STEP_DONE;
   if (!reserve_frames(command, segment_count(command))) return step_of(command, false);
   if (!gate_enter(command, false)) return step_of(command, false);
   command->committed = true;

@@ -33,9 +33,15 @@ static bool fits(const struct command *command, uint32_t frames) {
   return connection->shared == 0 || connection->shared + frames <= limit;
 }
 
-static void take(struct command *command, uint32_t frames) {
+/* `frames` count as held by the command's connection from now on. */
+void share_take(struct command *command, uint32_t frames) {
   command->connection->shared += frames;
   command->shared = frames;
+}
+
+/* Whether the share has room for `frames` more, and nobody waits for it. */
+bool share_is_free(const struct command *command, uint32_t frames) {
+  return list_is_empty(&command->connection->share_waiters) && fits(command, frames);
 }
 
 /* True once `frames` count as held by the command's connection; false: it is woken. Lock held.
@@ -46,12 +52,12 @@ bool share_enter(struct command *command, uint32_t frames) {
   assert(frames > 0);
   if (command->in_capsule || command->shared > 0) return true;
   if (link_is_in(&command->share_wait)) return false;
-  if (!list_is_empty(&connection->share_waiters) || !fits(command, frames)) {
+  if (!share_is_free(command, frames)) {
     command->share_wanted = frames;
     list_append(&connection->share_waiters, &command->share_wait);
     return false;
   }
-  take(command, frames);
+  share_take(command, frames);
   return true;
 }
 
@@ -65,7 +71,7 @@ void share_leave(struct command *command) {
     struct command *next = CONTAINER(connection->share_waiters.next, struct command, share_wait);
     if (!fits(next, next->share_wanted)) return;
     list_remove(&next->share_wait);
-    take(next, next->share_wanted);
+    share_take(next, next->share_wanted);
     wake_task(connection->reactor, &next->task);
   }
 }

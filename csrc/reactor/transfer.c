@@ -93,6 +93,13 @@ void leave_receive(struct command *command) {
     wake_receiver(command->connection->reactor);
 }
 
+/* The tier has set aside `reserve` frames of its budget for the command. */
+static void hold_budget(struct command *command, uint32_t reserve) {
+  assert(command->reserved == 0 && reserve > 0);
+  command->reserved = reserve;
+  command->connection->reactor->core->transfers++;
+}
+
 /* Hold `reserve` frames of the tier's budget, as a part of the connection's share. */
 bool reserve_frames(struct command *command, uint32_t reserve) {
   struct ps_core *core = command->connection->reactor->core;
@@ -102,8 +109,7 @@ bool reserve_frames(struct command *command, uint32_t reserve) {
   /* Only a pair can need more than there is: every tier has room for two transfers. */
   if (result == PS_TIER_ERROR) command->status = PS_SC_ATOMIC_EXCEEDED | PS_DNR;
   if (result != PS_TIER_DONE) return false;
-  command->reserved = reserve;
-  core->transfers++;
+  hold_budget(command, reserve);
   return true;
 }
 
@@ -140,13 +146,16 @@ bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
 /* The command's range in `frames`, each byte where it stands, as iovecs in order. */
 static uint32_t frames_iov(struct command *command, const uint32_t *frames, uint32_t count) {
   struct ps_core *core = command->connection->reactor->core;
-  uint64_t mask = slot_mask(command), offset;
-  uint32_t length;
+  uint64_t start = command->offset & slot_mask(command); /* of the first; the others begin at 0 */
+  size_t rest = command->length;
   for (uint32_t i = 0; i < count; i++) {
-    segment(command, i, &offset, &length);
-    command->iov[i].iov_base = frame_bytes(core, frames[i]) + (offset & mask);
-    command->iov[i].iov_len = length;
+    size_t room = core->config.slot_size - start;
+    command->iov[i].iov_base = frame_bytes(core, frames[i]) + start;
+    command->iov[i].iov_len = rest < room ? rest : room;
+    rest -= command->iov[i].iov_len;
+    start = 0;
   }
+  assert(rest == 0);
   return count;
 }
 
@@ -245,6 +254,22 @@ static void read_ahead(struct command *command, uint32_t count) {
   command->filling = true;
 }
 
+/* Pin the command's range for reading when it is of one extent that is all there and there is
+ * nobody to wait for, which is so of most reads. Such a one ends when it starts: it need not enter
+ * the gate. False, and nothing was done: step by step then. */
+bool pin_at_once(struct command *command) {
+  struct reactor *reactor = command->connection->reactor;
+  if (command->has_waited || segment_count(command) > 1) return false;
+  if (!gate_is_free(command) || !share_is_free(command, 1)) return false;
+  if (!ps_tier_read_at_once(reactor->core->tier, reactor->now_ns, command->volume->number,
+                            command->offset, command->length, &command->access, command->pins))
+    return false;
+  command->pin_count = 1;
+  hold_budget(command, 1);
+  share_take(command, 1);
+  return true;
+}
+
 /* Pin the command's whole range for reading; missing extents are filled side by side. */
 bool pin_range(struct command *command) {
   struct reactor *reactor = command->connection->reactor;
@@ -290,9 +315,9 @@ void drop_fresh(struct command *command) {
 
 /* Everything the command holds of the tier. */
 void drop_all(struct command *command) {
-  drop_pins(command);
-  drop_fresh(command);
-  leave_receive(command);
+  if (command->pin_count > 0) drop_pins(command);
+  if (command->fresh_count > 0) drop_fresh(command);
+  if (command->receive_frames > 0) leave_receive(command);
   if (command->reserved > 0) {
     struct ps_core *core = command->connection->reactor->core;
     assert(core->transfers > 0);

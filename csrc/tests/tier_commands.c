@@ -131,8 +131,30 @@ static void flush_stage(struct command *command) {
   end_command(command, result != PS_TIER_DONE);
 }
 
+/* The frame is held: it has what was written last, and keeps it until it is given back. */
+static void begin_holding(struct command *command) {
+  uint32_t size = model.media[command->volume].block_size;
+  for (uint32_t i = 0; i < command->length / size; i++) {
+    command->data[i] = history_latest(command->volume, (uint32_t)(command->offset / size) + i);
+  }
+  check_frame(command, "a read gave other bytes than were written");
+  command->resizes = model.resizes[command->volume];
+  command->stage = HOLDING;
+}
+
+/* A read that nobody keeps waiting takes budget and frame in one, when it can. */
+static bool read_at_once(struct command *command) {
+  if (command->kind != KIND_READ || command->waiter.state != 0) return false;
+  if (!ps_tier_read_at_once(model.tier, model.now_ns, command->volume, command->offset,
+                            (uint32_t)command->length, &command->access, &command->frame))
+    return false;
+  model.reads_at_once++;
+  command->reserved = 1;
+  begin_holding(command);
+  return true;
+}
+
 static void read_stage(struct command *command) {
-  const struct medium *medium = &model.media[command->volume];
   int result =
       ps_tier_read(model.tier, model.now_ns, command->volume, command->offset,
                    (uint32_t)command->length, &command->access, &command->waiter, &command->frame);
@@ -147,13 +169,7 @@ static void read_stage(struct command *command) {
     end_command(command, true);
     return;
   }
-  for (uint32_t i = 0; i < command->length / medium->block_size; i++) {
-    uint32_t block = (uint32_t)(command->offset / medium->block_size) + i;
-    command->data[i] = history_latest(command->volume, block);
-  }
-  check_frame(command, "a read gave other bytes than were written");
-  command->resizes = model.resizes[command->volume];
-  command->stage = HOLDING;
+  begin_holding(command);
 }
 
 /* A command of several extents: it holds a frame for each. */
@@ -173,6 +189,7 @@ void step_command(struct command *command) {
   command->is_ready = true; /* unless it waits (again): it may have been called without a wake */
   switch (command->stage) {
     case RESERVING:
+      if (chance(50) && read_at_once(command)) return;
       result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);
       command->is_ready = result == PS_TIER_DONE;
       if (result == PS_TIER_ERROR) model_fail("a reservation failed", command->reserved, 0);

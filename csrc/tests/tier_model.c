@@ -374,10 +374,11 @@ int main(int argc, char **argv) {
     printf(", %llu %s (%llu failed)", (unsigned long long)model.done[i], names[i],
            (unsigned long long)model.failed[i]);
   }
-  printf(", %llu overwrites, %llu promotions, %llu timely, %llu late, %llu of %llu bytes wasted",
-         (unsigned long long)model.overwrites, (unsigned long long)model.promotions,
-         (unsigned long long)model.timely_hits, (unsigned long long)model.late_hits,
-         (unsigned long long)model.wasted_bytes, (unsigned long long)model.hydrated_bytes);
-  printf("\n");
+  printf(", %llu reads at once, %llu overwrites, %llu promotions, %llu timely, %llu late",
+         (unsigned long long)model.reads_at_once, (unsigned long long)model.overwrites,
+         (unsigned long long)model.promotions, (unsigned long long)model.timely_hits,
+         (unsigned long long)model.late_hits);
+  printf(", %llu of %llu bytes wasted\n", (unsigned long long)model.wasted_bytes,
+         (unsigned long long)model.hydrated_bytes);
   return 0;
 }

@@ -103,7 +103,8 @@ struct model {
   struct hints hints;
   struct command commands[COMMANDS];
   uint64_t done[KIND_COUNT], failed[KIND_COUNT], cuts;
-  uint64_t overwrites, promotions, hydrated_bytes, timely_hits, late_hits, wasted_bytes;
+  uint64_t reads_at_once, overwrites, promotions, hydrated_bytes, timely_hits, late_hits,
+      wasted_bytes;
   uint8_t frames[FRAMES * SLOT];
 };
 

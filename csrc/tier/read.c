@@ -27,7 +27,7 @@ static void touch(struct ps_tier *tier, uint32_t index, uint16_t units,
   struct extent *extent = &tier->extents[index];
   bool is_ahead = extent->prestaged;
   if (extent->place != PLACE_UNSYNCED) tier_unplace(tier, index);
-  tier_meet(tier, index, units, is_seen);
+  if (is_ahead || extent->unread != 0) tier_meet(tier, index, units, is_seen);
   /* A read that warms nothing leaves the rest of the extent to its keep. */
   if (extent->kept && !(access->once && extent->unread != 0))
     meet_keep(tier, index, access->tenant);
@@ -52,20 +52,25 @@ static int miss(struct ps_tier *tier, const struct span *span, const struct ps_t
   return PS_TIER_WAIT;
 }
 
-/* Nothing is to be settled: what is read and held has no place but among the unsynced, which it
- * keeps, and what it has does not change. */
-static int read_span(struct ps_tier *tier, const struct span *span,
-                     const struct ps_tier_access *access, struct ps_tier_waiter *waiter,
-                     uint32_t *frame) {
-  bool is_seen = access->is_again || (waiter != NULL && (waiter->state & SEEN_MISS) != 0);
+/* Hold the frame of what is all there; false: it is not. Nothing is to be settled: what is read and
+ * held has no place but among the unsynced, which it keeps, and what it has does not change. */
+static bool hit(struct ps_tier *tier, const struct span *span, const struct ps_tier_access *access,
+                bool is_seen, uint32_t *frame) {
   uint32_t index = tier_find(tier, span->volume, span->number);
-  if (index == NONE || (span->touched & ~tier->extents[index].valid) != 0)
-    return miss(tier, span, access, waiter, is_seen);
+  if (index == NONE || (span->touched & ~tier->extents[index].valid) != 0) return false;
   if (!is_seen) tier->stats.read_hits++;
   *frame = tier->extents[index].frame;
   tier_hold(tier, *frame);
   touch(tier, index, span->touched, access, is_seen);
-  return PS_TIER_DONE;
+  return true;
+}
+
+static int read_span(struct ps_tier *tier, const struct span *span,
+                     const struct ps_tier_access *access, struct ps_tier_waiter *waiter,
+                     uint32_t *frame) {
+  bool is_seen = access->is_again || (waiter != NULL && (waiter->state & SEEN_MISS) != 0);
+  if (hit(tier, span, access, is_seen, frame)) return PS_TIER_DONE;
+  return miss(tier, span, access, waiter, is_seen);
 }
 
 int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
@@ -79,4 +84,16 @@ int ps_tier_read(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_
   int32_t error = tier_span(tier, volume, offset, length, &span);
   if (error != 0) return tier_leave(tier, waiter, tier_fail(waiter, error));
   return tier_leave(tier, waiter, read_span(tier, &span, access, waiter, frame));
+}
+
+bool ps_tier_read_at_once(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint64_t offset,
+                          uint32_t length, const struct ps_tier_access *access, uint32_t *frame) {
+  struct span span;
+  assert(frame != NULL && access != NULL && !access->is_again);
+  tier_enter(tier, now_ns, NULL);
+  if (tier->credit_queue.first != NULL || tier->credits == 0) return false;
+  if (tier_span(tier, volume, offset, length, &span) != 0) return false;
+  if (!hit(tier, &span, access, false, frame)) return false;
+  tier->credits--;
+  return true;
 }
