@@ -28,6 +28,7 @@ enum {
   RECEIVE_BUFFER = 128 << 10, /* bytes a connection reads ahead at most; resident once used */
   RECEIVE_LEAST = 4 << 10,    /* ... or beside large payloads, which are */
   LARGE_PAYLOAD = 32 << 10,   /* of so many bytes */
+  SEND_LARGE = 512 << 10,     /* ... which are sent in portions of this */
   RECEIVE_BUDGET = 512 << 10, /* bytes a connection may receive in one pass */
   SEND_IOVECS = 512,
   ADMIN_DATA = 8192, /* host data of an admin command at most (in-capsule limit, 8 KiB) */
