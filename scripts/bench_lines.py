@@ -149,18 +149,22 @@ def own_lines() -> Iterator[Line]:
 
 def lines_beside() -> Iterator[Line]:
     """The lines against another target: by what gets done, for one that polls saves no CPU time."""
-    one = Case("read", 4 * KIB, 1)
-    yield beside("polling", one, 1.0)
-    for depth in (32, 128):
-        yield beside("target", Case("read", 4 * KIB, depth), 1.25)
-    for size in (128 * KIB, MIB):
-        yield beside("target", Case("read", size, 8), 1.2)
+    plain = [
+        (Case("read", 4 * KIB, 1), 1.0),
+        *((Case("read", 4 * KIB, depth), 1.25) for depth in (32, 128)),
+        *((Case("read", size, 8), 1.2) for size in (128 * KIB, MIB)),
+    ]
+    for case, aim in plain:
+        yield beside(case, aim, HOT_BYTES)
+    for case, _ in plain:
+        yield beside(case, None, SPAN_BYTES)
 
 
-def beside(server: str, case: Case, aim: float) -> Line:
-    """One of them; the generator polls."""
-    mine, other = (Side(name, case, POLLED) for name in (server, "other"))
-    name = case.name + (" polling" if server == "polling" else "")
+def beside(case: Case, aim: float | None, span_bytes: int) -> Line:
+    """One of them: all three poll."""
+    name = case.name + (f" of {span_bytes // MIB}M" if span_bytes != HOT_BYTES else "")
+    span = max(span_bytes, 2 * case.size_bytes)
+    mine, other = (Side(server, case, POLLED, span) for server in ("polling", "other"))
     return Line(f"{name} / other", mine, other, (rate(aim), round_trip()))
 
 
