@@ -146,6 +146,11 @@ enum ps_transfer {
 int32_t ps_engine_submit(struct ps_engine *engine, const uint8_t *sqe, uint32_t transfer,
                          const struct iovec *iov, size_t iov_count, uint32_t length);
 
+/* Something under way means the CID of the slot's command (an Abort): until ps_engine_let_go no
+ * other command gets it, also when the command has ended long since. Once for each command. */
+void ps_engine_keep(struct ps_engine *engine, uint32_t slot);
+void ps_engine_let_go(struct ps_engine *engine, uint32_t slot);
+
 /* CRC32C (Castagnoli) as NVMe/TCP digests use it, of `size` bytes. */
 uint32_t ps_crc32c(const uint8_t *bytes, size_t size);
 /* cffi: end */

@@ -47,7 +47,7 @@ struct ps_host_completion {
 };
 
 struct ps_host_state {
-  uint32_t in_flight; /* slots in use */
+  uint32_t in_flight; /* slots in use, those whose CID is kept included */
   uint32_t reserved;  /* the caller's: slots that were promised, which batches leave free */
   uint32_t completion_count;
   uint32_t end;  /* enum ps_host_end; 0: it goes on */
@@ -135,6 +135,13 @@ int32_t ps_host_submit(struct ps_host *host, const uint8_t *sqe, uint32_t transf
  * the same length. */
 void ps_host_redirect(struct ps_host *host, uint32_t slot, void *address);
 
+/* Something under way means the CID of the command in `slot` (an Abort): until ps_host_let_go no
+ * other command gets it, also when the command has ended. Once for each command. */
+void ps_host_keep(struct ps_host *host, uint32_t slot);
+
+/* Nothing under way means the CID any more. Returns whether the slot is free by that. */
+bool ps_host_let_go(struct ps_host *host, uint32_t slot);
+
 /* ---- passes: each forgets the completions of the one before; they return ps_host_news bits ----
  */
 
@@ -158,6 +165,11 @@ uint32_t ps_host_fill(struct ps_host *host, uint32_t most, uint64_t now_us);
 
 /* Start no more commands of a batch, unless it has ended anyway. It does not come up as ended. */
 void ps_host_stop(struct ps_host_work *work, struct ps_host_batch *batch);
+
+/* Carry a batch that runs out by other pieces, those of its commands that are not done cut anew. No
+ * command of it is in flight. */
+void ps_host_recut(struct ps_host_work *work, struct ps_host_batch *batch,
+                   struct ps_host_piece *pieces, uint32_t count);
 
 /* A batch that has ended, oldest first, each once; NULL: there is none. */
 struct ps_host_batch *ps_host_next_ended(struct ps_host_work *work);

@@ -33,7 +33,11 @@ static void fill(struct ps_engine *engine, struct ps_engine_event *event) {
       event->data_length = slot->transfer == PS_TRANSFER_IN_CAPSULE ? slot->length : slot->covered;
       event->digest_error = slot->digest_error;
       memcpy(event->entry, slot->u.host.cqe, sizeof slot->u.host.cqe);
-      ps_slot_free(engine, event->slot);
+      if (slot->kept) {
+        slot->state = SLOT_KEPT;
+      } else {
+        ps_slot_free(engine, event->slot);
+      }
       break;
     }
     case PS_EVENT_TERMINATED:

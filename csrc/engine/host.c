@@ -49,12 +49,29 @@ int32_t ps_engine_submit(struct ps_engine *engine, const uint8_t *sqe, uint32_t 
   slot->transfer = (uint8_t)transfer;
   slot->last = false;
   slot->complete = false;
+  slot->kept = false;
   slot->r2t_count = 0;
   slot->u.host.r2t_left = 0;
   slot->u.host.asked = 0;
   capsule_write(engine, slot, index, sqe);
   ps_output_queue(engine, index, PART_HEAD, PART_END);
   return index;
+}
+
+void ps_engine_keep(struct ps_engine *engine, uint32_t index) {
+  struct slot *slot = ps_slot(engine, index);
+  assert(!ps_is_target(engine));
+  assert(slot->state == SLOT_OPEN || slot->state == SLOT_COMPLETED);
+  assert(!slot->kept);
+  slot->kept = true;
+}
+
+void ps_engine_let_go(struct ps_engine *engine, uint32_t index) {
+  struct slot *slot = ps_slot(engine, index);
+  assert(!ps_is_target(engine));
+  assert(slot->kept);
+  slot->kept = false;
+  if (slot->state == SLOT_KEPT) ps_slot_free(engine, index);
 }
 
 void ps_host_complete(struct ps_engine *engine, uint32_t index) {

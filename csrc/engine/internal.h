@@ -158,7 +158,8 @@ enum slot_state {
   SLOT_CAPSULE,    /* target: in-capsule data arriving */
   SLOT_TRANSFER,   /* target: R2T queued or sent, H2CData arriving */
   SLOT_RESPONDING, /* target: answered, bytes still to be sent */
-  SLOT_COMPLETED   /* host: the completion arrived; free once its event was taken */
+  SLOT_COMPLETED,  /* host: the completion arrived; free once its event was taken */
+  SLOT_KEPT        /* host: the event was taken; free once the CID is let go */
 };
 
 /* What a queued slot sends, in this order; parts of size 0 are passed over. An R2T is a run of its
@@ -203,6 +204,7 @@ struct slot {
   uint8_t r2t_count; /* host: R2Ts not honoured yet */
   bool last;         /* host: C2HData with LAST has come */
   bool complete;     /* host: the completion came while a PDU was being sent */
+  bool kept;         /* host: the CID must not be used again */
   union {
     struct {
       uint8_t r2t[sizeof(struct pdu_data) + PS_DIGEST_SIZE];

@@ -59,6 +59,18 @@ void ps_host_stop(struct ps_host_work *work, struct ps_host_batch *batch) {
   batch->end = PS_BATCH_STOPPED;
 }
 
+void ps_host_recut(struct ps_host_work *work, struct ps_host_batch *batch,
+                   struct ps_host_piece *pieces, uint32_t count) {
+  assert(batch->end == PS_BATCH_RUNNING);
+  assert(batch->waiting + batch->done == batch->count);
+  quiet(work, batch);
+  batch->pieces = pieces;
+  batch->count = count;
+  batch->next_piece = 0;
+  batch->done = 0;
+  ps_host_add(work, batch);
+}
+
 void ps_batch_end(struct ps_host *host, struct ps_host_batch *batch, enum ps_host_batch_end how) {
   struct ps_host_work *work = host->work;
   assert(batch->end == PS_BATCH_RUNNING && how != PS_BATCH_RUNNING);
@@ -230,6 +242,7 @@ void ps_host_lose(struct ps_host *host, bool may_repeat) {
         ps_batch_end(host, batch, PS_BATCH_LOST);
       }
     }
+    command->is_kept = false;
     ps_command_end(host, command);
   }
   if (host->state.end == 0) host->state.end = PS_HOST_CLOSED;

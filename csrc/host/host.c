@@ -83,6 +83,7 @@ struct command *ps_command_start(struct ps_host *host, const uint8_t *sqe, uint3
   command->slot = (uint16_t)slot;
   command->deadline_us = deadline_us;
   command->is_overdue = false;
+  command->is_kept = false;
   return command;
 }
 
@@ -90,9 +91,14 @@ void ps_command_end(struct ps_host *host, struct command *command) {
   assert(command->kind != COMMAND_FREE);
   assert(host->state.in_flight > 0);
   if (command->kind == COMMAND_BATCH) host->batch_commands--;
+  command->batch = NULL;
+  command->deadline_us = 0;
+  if (command->is_kept) {
+    command->kind = COMMAND_KEPT;
+    return;
+  }
   host->state.in_flight--;
   command->kind = COMMAND_FREE;
-  command->batch = NULL;
   command->next = host->first_free;
   host->first_free = (uint16_t)(command - host->commands);
 }
@@ -112,4 +118,24 @@ void ps_host_redirect(struct ps_host *host, uint32_t slot, void *address) {
   struct command *command = &host->commands[host->places[slot]];
   assert(command->kind == COMMAND_SINGLE && command->slot == slot);
   command->iov.iov_base = address;
+}
+
+void ps_host_keep(struct ps_host *host, uint32_t slot) {
+  assert(slot < host->config.slot_count);
+  struct command *command = &host->commands[host->places[slot]];
+  assert(command->slot == slot);
+  assert(command->kind == COMMAND_SINGLE || command->kind == COMMAND_BATCH);
+  command->is_kept = true;
+  ps_engine_keep(host->engine, slot);
+}
+
+bool ps_host_let_go(struct ps_host *host, uint32_t slot) {
+  assert(slot < host->config.slot_count);
+  struct command *command = &host->commands[host->places[slot]];
+  assert(command->slot == slot && command->is_kept);
+  command->is_kept = false;
+  ps_engine_let_go(host->engine, slot);
+  if (command->kind != COMMAND_KEPT) return false;
+  ps_command_end(host, command);
+  return true;
 }

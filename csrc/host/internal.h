@@ -16,7 +16,12 @@ enum ps_host_limit {
   PS_VECTORS = 256             /* pieces that one send takes */
 };
 
-enum command_kind { COMMAND_FREE = 0, COMMAND_SINGLE, COMMAND_BATCH };
+enum command_kind {
+  COMMAND_FREE = 0,
+  COMMAND_SINGLE,
+  COMMAND_BATCH,
+  COMMAND_KEPT /* it has ended, and its CID must not be used again yet */
+};
 
 /* A command in flight. It keeps its place while it is, which is not the place of its slot: the
  * engine is given the address of `iov` before it says which slot that will be. */
@@ -29,6 +34,7 @@ struct command {
   uint16_t next; /* of those that are free */
   uint8_t kind;  /* enum command_kind */
   bool is_overdue;
+  bool is_kept; /* its slot is not free when it ends */
 };
 
 struct ps_host {
@@ -56,7 +62,7 @@ struct ps_host {
 /* Submit a command of either kind; NULL when no slot is free or the connection is not open. */
 struct command *ps_command_start(struct ps_host *host, const uint8_t *sqe, uint32_t transfer,
                                  void *address, uint32_t length, uint64_t deadline_us);
-/* The command's slot is free. */
+/* The command has ended: its slot is free, unless its CID is kept. */
 void ps_command_end(struct ps_host *host, struct command *command);
 
 /* ---- batch.c ---- */

@@ -38,7 +38,7 @@ static void completed(struct ps_host *host, const struct ps_engine_event *event)
     host->completions[host->state.completion_count++] = completion;
     host->news |= PS_HOST_COMPLETIONS;
   }
-  host->news |= PS_HOST_FREED;
+  if (!command->is_kept) host->news |= PS_HOST_FREED;
   ps_command_end(host, command);
 }
 

@@ -1,8 +1,8 @@
 /* A model test of a host's queues: batches and single commands over socket pairs to targets that
  * answer in any order, late, wrongly or never; receives and sends that stop anywhere; batches that
- * are stopped, overdue or lost; connections that break or talk nonsense. Every byte that is read is
- * the right one, every byte that is written was meant to be, memory that was given back is left
- * alone, and in the end everything has ended.
+ * are stopped, cut anew, overdue or lost; CIDs that are kept from use; connections that break or
+ * talk nonsense. Every byte that is read is the right one, every byte that is written was meant to
+ * be, memory that was given back is left alone, and in the end everything has ended.
  *
  *   host_model SEED RUNS
  */
@@ -18,6 +18,7 @@ enum { STEPS = 1000, JOBS = 5, PIECES = 40, PIECE_BLOCKS = 24, GUARD = 0xee, LAS
 struct job {
   struct ps_host_batch batch;
   struct ps_host_piece pieces[PIECES];
+  struct ps_host_piece *cut; /* instead of `pieces`, once they were cut anew */
   uint8_t *memory;
   size_t size;
   bool is_given_back; /* it holds the guard, and must go on to */
@@ -26,12 +27,14 @@ struct job {
 static struct rig rig;
 static struct job jobs[JOBS];
 static uint64_t ends[PS_BATCH_STOPPED + 1];
+static uint64_t cuts;
 
 static void forget(struct job *job) {
   if (job->is_given_back) {
     for (size_t i = 0; i < job->size; i++) FUZZ_CHECK(job->memory[i] == GUARD);
   }
   free(job->memory);
+  free(job->cut);
   *job = (struct job){0};
 }
 
@@ -63,6 +66,31 @@ static void begin(struct job *job) {
   ps_host_add(&rig.work, batch);
 }
 
+/* Cut what is left of a batch into smaller pieces, as for a controller that takes less at a time.
+ */
+static void cut_anew(struct job *job) {
+  struct ps_host_batch *batch = &job->batch;
+  if (batch->end != PS_BATCH_RUNNING || batch->waiting + batch->done != batch->count) return;
+  uint32_t most = 1 + rig_pick(&rig, PIECE_BLOCKS), count = 0;
+  struct ps_host_piece *cut = calloc((size_t)PIECES * PIECE_BLOCKS, sizeof *cut);
+  FUZZ_CHECK(cut != NULL);
+  for (uint32_t i = 0; i < batch->count; i++) {
+    struct ps_host_piece left = batch->pieces[i];
+    if (left.state == PS_PIECE_DONE) continue;
+    while (left.nlb > 0) {
+      uint32_t nlb = left.nlb < most ? left.nlb : most;
+      cut[count++] = (struct ps_host_piece){.slba = left.slba, .address = left.address, .nlb = nlb};
+      left.slba += nlb;
+      left.address += (uint64_t)nlb * RIG_BLOCK;
+      left.nlb -= nlb;
+    }
+  }
+  ps_host_recut(&rig.work, batch, cut, count);
+  free(job->cut);
+  job->cut = cut;
+  cuts++;
+}
+
 /* The batch has ended or was stopped: its memory is the caller's again. */
 static void give_back(struct job *job) {
   for (uint32_t i = 0; i < rig.lane_count; i++) lane_detach(&rig.lanes[i], &job->batch);
@@ -73,7 +101,7 @@ static void give_back(struct job *job) {
 static void check_done(const struct job *job) {
   FUZZ_CHECK(job->batch.done == job->batch.count);
   for (uint32_t i = 0; i < job->batch.count; i++) {
-    const struct ps_host_piece *piece = &job->pieces[i];
+    const struct ps_host_piece *piece = &job->batch.pieces[i];
     FUZZ_CHECK(piece->state == PS_PIECE_DONE);
     const uint8_t *bytes = job->batch.is_read ? (const uint8_t *)(uintptr_t)piece->address
                                               : rig.store + piece->slba * RIG_BLOCK;
@@ -118,7 +146,7 @@ static bool is_running(const struct job *job) { return job->memory != NULL && !j
 static void step(void) {
   struct lane *lane = &rig.lanes[rig_pick(&rig, rig.lane_count)];
   struct job *job = &jobs[rig_pick(&rig, JOBS)];
-  switch (rig_pick(&rig, 24)) {
+  switch (rig_pick(&rig, 26)) {
     case 0:
     case 1:
       if (!is_running(job)) begin(job);
@@ -146,8 +174,14 @@ static void step(void) {
       lane_keep_time(lane);
       break;
     case 8:
+      lane_let_go(lane);
+      break;
     case 9:
+    case 10:
       lane_fill(lane, rig_pick(&rig, 6));
+      break;
+    case 11:
+      if (is_running(job)) cut_anew(job);
       break;
     default:
       for (int i = 0; i < 4; i++) lane_turn(lane);
@@ -163,6 +197,7 @@ static void finish(void) {
     is_quiet = rig.work.waiting == 0;
     for (uint32_t i = 0; i < rig.lane_count; i++) {
       lane_reserve(&rig.lanes[i], 0);
+      lane_let_go(&rig.lanes[i]);
       lane_fill(&rig.lanes[i], UINT32_MAX);
       lane_turn(&rig.lanes[i]);
       take_ended();
@@ -213,7 +248,8 @@ int main(int count, char **arguments) {
   printf("%lu runs from seed %lu:", runs, seed);
   for (uint32_t i = PS_BATCH_DONE; i <= PS_BATCH_STOPPED; i++)
     printf(" %llu %s,", (unsigned long long)ends[i], names[i]);
-  printf(" %llu single commands, %llu connections broken\n", (unsigned long long)rig.all_singles,
-         (unsigned long long)rig.all_breaks);
+  printf(" %llu cut anew, %llu single commands, %llu CIDs kept, %llu connections broken\n",
+         (unsigned long long)cuts, (unsigned long long)rig.all_singles,
+         (unsigned long long)rig.all_kept, (unsigned long long)rig.all_breaks);
   return 0;
 }

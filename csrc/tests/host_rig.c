@@ -65,9 +65,11 @@ static void command_came(struct lane *lane, const struct ps_engine_event *event)
   *one = (struct pending){.slba = slba,
                           .nlb = (uint32_t)(event->entry[48] | event->entry[49] << 8) + 1,
                           .slot = event->slot,
+                          .cid = (uint16_t)(event->entry[2] | event->entry[3] << 8),
                           .is_used = true,
                           .is_read = event->entry[0] == PS_OP_READ};
   FUZZ_CHECK(one->slba + one->nlb <= RIG_BLOCKS);
+  if (lane->is_kept[one->cid]) FUZZ_CHECK(lane->may_come[one->cid]-- > 0);
   if (one->is_read) {
     one->has_data = true;
     return;
@@ -270,7 +272,7 @@ void lane_single(struct lane *lane) {
     free(memory);
     return;
   }
-  FUZZ_CHECK(lane->singles[slot].memory == NULL);
+  FUZZ_CHECK(lane->singles[slot].memory == NULL && !lane->is_kept[slot]);
   lane->singles[slot] =
       (struct single){.memory = memory, .slba = slba, .nlb = nlb, .is_read = is_read};
   rig->all_singles++;
@@ -280,12 +282,36 @@ void lane_reserve(struct lane *lane, uint32_t slots) {
   lane->state->reserved = slots < lane->slots ? slots : lane->slots - 1;
 }
 
+/* The command is overdue: an Abort means its CID from now on. */
+static void keep(struct lane *lane, uint32_t slot) {
+  FUZZ_CHECK(!lane->is_kept[slot]);
+  lane->is_kept[slot] = true;
+  lane->may_come[slot] = 1;
+  for (uint32_t i = 0; i < TARGET_SLOTS; i++) {
+    const struct pending *one = &lane->pending[i];
+    if (one->is_used && one->cid == slot) lane->may_come[slot] = 0;
+  }
+  ps_host_keep(lane->host, slot);
+  lane->rig->all_kept++;
+}
+
+void lane_let_go(struct lane *lane) {
+  for (uint32_t i = 0; i < lane->slots; i++) {
+    if (!lane->is_kept[i] || (lane->rig->is_rough && rig_pick(lane->rig, 2))) continue;
+    uint32_t before = lane->state->in_flight;
+    bool is_free = ps_host_let_go(lane->host, i);
+    FUZZ_CHECK(lane->state->in_flight + is_free == before);
+    lane->is_kept[i] = false;
+  }
+}
+
 void lane_keep_time(struct lane *lane) {
   uint64_t now_us = lane->rig->now_us;
   int32_t slot = 0;
   for (uint32_t i = 0; i <= lane->slots && slot >= 0; i++) {
     slot = ps_host_overdue(lane->host, now_us);
     FUZZ_CHECK(slot < (int32_t)lane->slots);
+    if (slot >= 0 && rig_pick(lane->rig, 2)) keep(lane, (uint32_t)slot);
   }
   FUZZ_CHECK(slot < 0);
   uint64_t deadline_us = ps_host_deadline(lane->host);
@@ -332,10 +358,11 @@ void lane_check(const struct lane *lane) {
 bool lane_is_quiet(const struct lane *lane) { return lane->state->in_flight == 0; }
 
 void lanes_open(struct rig *rig, uint64_t seed) {
-  uint64_t singles = rig->all_singles, breaks = rig->all_breaks;
+  uint64_t singles = rig->all_singles, breaks = rig->all_breaks, kept = rig->all_kept;
   memset(rig, 0, sizeof *rig);
   rig->all_singles = singles;
   rig->all_breaks = breaks;
+  rig->all_kept = kept;
   rig->seed = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
   rig->now_us = 1000;
   rig->digests = rig_pick(rig, 4);

@@ -19,6 +19,7 @@ struct pending {
   uint64_t slba;
   uint32_t nlb;
   uint32_t slot;
+  uint16_t cid;
   bool is_used, is_read, has_data;
 };
 
@@ -40,7 +41,9 @@ struct lane {
   void *memory, *target_memory;
   int fd, target_fd;
   uint32_t slots;
-  bool is_connected, is_lost;
+  bool is_connected;
+  bool is_kept[RIG_SLOTS_MOST];      /* by CID: an Abort of it is under way */
+  uint32_t may_come[RIG_SLOTS_MOST]; /* while it is kept: commands that have the CID */
   struct single singles[RIG_SLOTS_MOST];
   struct pending pending[RIG_SLOTS_MOST];
 };
@@ -52,7 +55,7 @@ struct rig {
   uint32_t lane_count, digests;
   bool is_rough; /* answers may be wrong or late, connections may break */
   uint64_t lies, breaks;
-  uint64_t all_singles, all_breaks;
+  uint64_t all_singles, all_breaks, all_kept;
   uint8_t store[RIG_BLOCKS * RIG_BLOCK];
 };
 
@@ -72,6 +75,8 @@ void lane_fill(struct lane *lane, uint32_t most);
 void lane_single(struct lane *lane);
 void lane_reserve(struct lane *lane, uint32_t slots);
 void lane_keep_time(struct lane *lane);
+/* Aborts have been answered: CIDs may be used again. */
+void lane_let_go(struct lane *lane);
 /* Break the connection, in one way or another. */
 void lane_break(struct lane *lane);
 void lane_detach(struct lane *lane, const struct ps_host_batch *batch);
