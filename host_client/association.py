@@ -60,9 +60,9 @@ class Association:
         self.capability: Capability | None = None
         """What the controller offers of PAX."""
         self._properties: Properties
-        self._aborts = 0
+        self._aborts: set[int] = set()
+        """CIDs of the Aborts that the controller has not answered."""
         self._abort_limit = 1
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- making it ----
 
@@ -111,12 +111,12 @@ class Association:
         )
         queue.qid = qid
         queue.on_lost = self._lose
-        queue.on_stuck = lambda cid: self._abort(qid, cid)
         try:
             await self._connect(queue, sqsize)
         except BaseException:
             queue.close(ConnectionLost("given up while connecting"))
             raise
+        queue.on_stuck = lambda cid: self._abort(queue, cid)
         return queue
 
     async def _connect(self, queue: Queue, sqsize: int) -> None:
@@ -180,22 +180,31 @@ class Association:
     async def _property_set(self, offset: int, value: int) -> None:
         await self.admin_command(nvme.property_set_entry(offset, value))
 
-    def _abort(self, qid: int, cid: int) -> None:
-        """Ask the controller to end an overdue command, as often as it allows at a time."""
-        if self._aborts >= self._abort_limit or self.admin.room < 1:
-            return
-        self._aborts += 1
-        task = asyncio.get_running_loop().create_task(self._send_abort(qid, cid))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _abort(self, queue: Queue, cid: int) -> None:
+        """Ask the controller to end an overdue command, as often as it allows at a time.
 
-    async def _send_abort(self, qid: int, cid: int) -> None:
-        try:
-            # Whatever it says: either the command ends, or its second timeout ends everything.
-            with contextlib.suppress(HostError):
-                await self.admin.execute(nvme.entry(nvme.Admin.ABORT, cdw10=qid | cid << 16))
-        finally:
-            self._aborts -= 1
+        Whatever it says: either the command ends, or its second timeout ends everything. The Abort
+        names the command by its CID (Base 2.0, 5.1) and may reach the controller when that command
+        has ended; so no other gets the CID before the Abort was answered.
+        """
+        if len(self._aborts) >= self._abort_limit or self.admin.room < 1:
+            return
+        if queue is self.admin and cid in self._aborts:
+            return
+        abort = self.admin.submit(
+            nvme.entry(nvme.Admin.ABORT, cdw10=queue.qid | cid << 16),
+            Transfer.NONE,
+            None,
+            on_answer=lambda: self._aborted(abort.slot, queue, cid),
+        )
+        abort.future.cancel()  # Nobody waits.
+        self._aborts.add(abort.slot)
+        queue.keep(cid)
+
+    def _aborted(self, abort: int, queue: Queue, cid: int) -> None:
+        """The controller has answered an Abort."""
+        self._aborts.remove(abort)
+        queue.let_go(cid)
 
     # ---- its end ----
 

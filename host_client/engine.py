@@ -103,21 +103,43 @@ class Memory:
         """Where the bytes are."""
         return int(ffi.cast("uintptr_t", self.place))
 
-    def replace(self, *, keep: bool) -> Any:
-        """Give the buffer back, and return memory of our own for the rest of the transfer.
-
-        `keep`: it holds the same bytes.
-        """
-        own = ffi.new(_BYTES, self.length)
-        if keep:
-            ffi.memmove(own, self.place, self.length)
-        borrowed, self.place = self.place, own
-        ffi.release(borrowed)
-        return own
-
     def release(self) -> None:
         """Give the buffer back; the engine must not know it any more."""
         ffi.release(self.place)
+
+
+class Orphan:
+    """A command that still runs while its caller turns away, with memory of our own for it.
+
+    What it reads goes there from the beginning. What it writes comes from there once it was copied:
+    as long as `copy` has not said so, the caller's buffer is in use.
+    """
+
+    def __init__(
+        self, engine: Engine, slot: int, place: Any, length: int, *, is_read: bool
+    ) -> None:
+        self.own = _unfilled(_BYTES, length)
+        self._engine = engine
+        self._slot = slot
+        self._place = ffi.cast("uint8_t *", place)
+        self._copied_bytes = length if is_read else 0
+
+    @property
+    def needs_copy(self) -> bool:
+        """Whether the caller's buffer is still in use."""
+        return self._copied_bytes < len(self.own)
+
+    def copy(self, most_bytes: int) -> bool:
+        """Copy at most so many bytes; return whether the caller's buffer is not used any more."""
+        if not self._engine.is_orphan(self._slot, self):
+            return True  # It has ended by itself.
+        size = min(most_bytes, len(self.own) - self._copied_bytes)
+        ffi.memmove(self.own + self._copied_bytes, self._place + self._copied_bytes, size)
+        self._copied_bytes += size
+        if self.needs_copy:
+            return False
+        self._engine.redirect(self._slot, self.own)
+        return True
 
 
 class Batch:
@@ -241,8 +263,8 @@ class Engine:
         self._host = lib.ps_host_init(at, config, descriptor)
         self._state: Any = lib.ps_host_state(self._host)
         self._place: Any = ffi.new("struct iovec *")
-        self._detached: dict[int, Any] = {}
-        """By slot: memory that commands use whose batch has ended without them."""
+        self._orphans: dict[int, Orphan] = {}
+        """By slot: commands that nobody waits for."""
 
     @property
     def in_flight(self) -> int:
@@ -269,25 +291,45 @@ class Engine:
             return lib.ps_host_submit(self._host, entry, Transfer.NONE, ffi.NULL, 0, until)
         return lib.ps_host_submit(self._host, entry, transfer, memory.place, memory.length, until)
 
-    def redirect(self, slot: int, memory: Memory, *, keep: bool) -> None:
-        """Give the caller's buffer back at once, although the command still runs.
+    def redirect(self, slot: int, place: Any) -> None:
+        """From now on the data of the single command in `slot` is elsewhere."""
+        lib.ps_host_redirect(self._host, slot, place)
 
-        The rest of the transfer goes to, or comes from, memory of our own; `keep`: which holds the
-        same bytes.
-        """
-        lib.ps_host_redirect(self._host, slot, memory.replace(keep=keep))
+    def abandon(self, slot: int, memory: Memory, *, is_read: bool) -> Orphan:
+        """Make an orphan of the single command in `slot`; its completion is nobody's."""
+        return self._orphan(slot, memory.place, memory.length, is_read=is_read)
+
+    def is_orphan(self, slot: int, orphan: Orphan) -> bool:
+        """Whether `orphan` is the command in `slot`, and has not ended."""
+        return self._orphans.get(slot) is orphan
+
+    def _orphan(self, slot: int, place: Any, length: int, *, is_read: bool) -> Orphan:
+        orphan = Orphan(self, slot, place, length, is_read=is_read)
+        self._orphans[slot] = orphan
+        if not orphan.needs_copy:
+            self.redirect(slot, orphan.own)
+        return orphan
+
+    def keep(self, slot: int) -> None:
+        """Give the CID of the command in `slot` to no other until `let_go`, though it may end."""
+        lib.ps_host_keep(self._host, slot)
+
+    def let_go(self, slot: int) -> bool:
+        """End what `keep` began; return whether the slot has become free by that."""
+        return bool(lib.ps_host_let_go(self._host, slot))
 
     def completions(self) -> list[tuple[int, Completion, bool]]:
         """Return the single commands that the last pass has ended: slot, how, wrong digest.
 
-        Their slots are free, and their memory is not used any more.
+        Their slots are free, unless they are kept, and their memory is not used any more. Orphans
+        have ended too and are not told of.
         """
         state = self._state
         found = state.completions[0 : state.completion_count]
         return [
             (one.slot, _completion(one), one.digest_error != 0)
             for one in found
-            if self._detached.pop(one.slot, None) is None
+            if self._orphans.pop(one.slot, None) is None
         ]
 
     # ---- passes ----
@@ -317,7 +359,7 @@ class Engine:
         Nothing may be called after that.
         """
         lib.ps_host_lose(self._host, may_repeat)
-        self._detached.clear()
+        self._orphans.clear()
 
     # ---- batches ----
 
@@ -329,14 +371,11 @@ class Engine:
         """Start at most `most` commands of batches, as far as slots are free; return how many."""
         return lib.ps_host_fill(self._host, most, _microseconds(now))
 
-    def detach(self, batch: Batch) -> None:
-        """Give the buffers of a batch that has ended back at once, although commands still run."""
+    def detach(self, batch: Batch) -> Iterator[Orphan]:
+        """Make orphans of the commands of a batch that has ended or was stopped; yield them."""
         while (slot := lib.ps_host_detach(self._host, batch.inner, self._place)) >= 0:
-            own = _unfilled(_BYTES, self._place.iov_len)
-            if not batch.is_read:
-                ffi.memmove(own, self._place.iov_base, self._place.iov_len)
-            lib.ps_host_redirect(self._host, slot, own)
-            self._detached[slot] = own
+            place, length = self._place.iov_base, int(self._place.iov_len)
+            yield self._orphan(slot, place, length, is_read=batch.is_read)
 
     # ---- time ----
 

@@ -23,6 +23,7 @@ from prestage.host_client.errors import (
     NvmeError,
     ProtocolError,
 )
+from prestage.host_client.giving_back import finish
 from prestage.host_client.options import Options
 from prestage.host_client.queue import Queue
 
@@ -303,8 +304,8 @@ class Link:
                 return await batch.future
             finally:
                 self._work.stop(batch)
-                for queue in self._association.io if self._association is not None else ():
-                    queue.detach(batch)
+                queues = self._association.io if self._association is not None else []
+                await finish([future for queue in queues for future in queue.detach(batch)])
         finally:
             batch.release()
 

@@ -25,29 +25,36 @@ from prestage.host_client.errors import (
     ProtocolError,
     RequestTimeout,
 )
+from prestage.host_client.giving_back import GivingBack, finish
 from prestage.host_client.nvme import Completion
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing: nobody has asked to be told."""
 
 
 class Request:
     """A command under way. Its memory is lent until it ends, or until its caller turns away."""
 
-    __slots__ = (
-        "abandoned",
-        "future",
-        "is_read",
-        "memory",
-        "slot",
-    )
+    __slots__ = ("future", "memory", "on_answer", "slot")
 
     def __init__(
-        self, future: asyncio.Future[Completion], memory: Memory | None, *, is_read: bool
+        self,
+        slot: int,
+        future: asyncio.Future[Completion],
+        memory: Memory | None,
+        on_answer: Callable[[], None],
     ) -> None:
+        self.slot = slot
         self.future = future
         self.memory = memory
-        self.is_read = is_read
-        self.abandoned = False
-        """The caller waits no more; the slot is kept until the controller has answered."""
-        self.slot = -1
+        self.on_answer = on_answer
+
+    def end(self) -> None:
+        """Give the memory back: the command is over, or can do without it."""
+        if self.memory is not None:
+            self.memory.release()
+            self.memory = None
 
 
 class Queue:
@@ -68,6 +75,7 @@ class Queue:
         """Why the connection is over."""
         self._sock = sock
         self._engine = Engine(sock.fileno(), slots, digests, timeout_s)
+        self._giving_back = GivingBack(asyncio.get_running_loop())
         self._work: Work | None = None
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -87,7 +95,7 @@ class Queue:
 
     @property
     def in_flight(self) -> int:
-        """Requests that the controller has not answered, those that nobody waits for included."""
+        """Slots in use: of requests that the controller has not answered, or whose CID is kept."""
         return self._engine.in_flight
 
     @property
@@ -119,29 +127,33 @@ class Queue:
     ) -> Completion:
         """Submit a command, once a slot is free, and wait for its completion, whatever it says.
 
-        `endless`: it may take as long as it likes (Asynchronous Event Request). When the caller is
-        cancelled its memory is free at once; the slot is kept until the controller has answered.
-        Raises `ConnectionLost`, also when the connection is over before anything was sent;
-        `RequestTimeout`; `DigestError`.
+        `endless`: it may take as long as it likes (Asynchronous Event Request). The memory is
+        released, whatever happens: when the caller is cancelled, or the request was not answered in
+        time, as soon as the command can do without it. The slot is in use until the controller has
+        answered. Raises `ConnectionLost`, also when the connection is over before anything was
+        sent; `RequestTimeout`; `DigestError`.
         """
-        if self.room < 1 or self._turns:
-            await self._turn(memory)
-        request = self.submit(entry, transfer, memory, is_read=is_read, endless=endless)
+        try:
+            if self.room < 1 or self._turns:
+                await self._turn()
+            request = self.submit(entry, transfer, memory, endless=endless)
+        except BaseException:
+            if memory is not None:
+                memory.release()
+            raise
         try:
             return await request.future
-        except asyncio.CancelledError:
-            self._abandon(request)
+        except (asyncio.CancelledError, RequestTimeout):
+            await self._abandon(request, is_read=is_read)
             raise
 
-    async def _turn(self, memory: Memory | None) -> None:
+    async def _turn(self) -> None:
         """Wait for a free slot, first come first served."""
         turn = self._loop.create_future()
         self._turns.append(turn)
         try:
             await turn
         except BaseException:
-            if memory is not None:
-                memory.release()
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.reserved -= 1
                 self._next_turns()
@@ -161,23 +173,34 @@ class Queue:
         transfer: int,
         memory: Memory | None,
         *,
-        is_read: bool = False,
         endless: bool = False,
+        on_answer: Callable[[], None] = _nothing,
     ) -> Request:
-        """Queue a command; there must be room. Raises `ConnectionLost`, and lends nothing then."""
-        request = Request(self._loop.create_future(), memory, is_read=is_read)
+        """Queue a command; there must be room. Raises `ConnectionLost`, and lends nothing then.
+
+        `on_answer` is called when the controller has answered, however late that is.
+        """
         deadline = None if endless else self._loop.time() + self._timeout_s
+        slot = -1
         if self.lost is None:
-            request.slot = self._engine.submit(entry, transfer, memory, deadline)
-        if request.slot < 0:
-            if memory is not None:
-                memory.release()
+            slot = self._engine.submit(entry, transfer, memory, deadline)
+        if slot < 0:
             raise self.lost or ConnectionLost("there is no free slot", self.name)
-        self._requests[request.slot] = request
+        request = Request(slot, self._loop.create_future(), memory, on_answer)
+        self._requests[slot] = request
         if deadline is not None and self._timer is None:
             self._timer = self._loop.call_at(deadline, self._on_time)
         self._flush_soon()
         return request
+
+    def keep(self, cid: int) -> None:
+        """Give the CID of a command in flight to no other until `let_go`, though it may end."""
+        self._engine.keep(cid)
+
+    def let_go(self, cid: int) -> None:
+        """End what `keep` began: nothing under way means the CID any more."""
+        if self.lost is None and self._engine.let_go(cid):
+            self._tell_free()
 
     # ---- batches ----
 
@@ -195,10 +218,12 @@ class Queue:
             self._timer = self._loop.call_at(now + self._timeout_s, self._on_time)
         self._flush_soon()
 
-    def detach(self, batch: Batch) -> None:
-        """Give the buffers of a batch back that has ended or was stopped, while commands run on."""
-        if self.lost is None:
-            self._engine.detach(batch)
+    def detach(self, batch: Batch) -> list[asyncio.Future[None]]:
+        """Have the buffers of a batch given back that has ended or was stopped.
+
+        Its commands run on; they can do without the buffers once the futures are done.
+        """
+        return self._giving_back.begin(self._engine.detach(batch)) if self.lost is None else []
 
     def close(self, error: ConnectionLost) -> None:
         """End the connection; whatever is under way ends with `error`."""
@@ -250,13 +275,16 @@ class Queue:
         if news & engine.MORE:
             self._flush_soon()
         if news & engine.FREED:
-            self._next_turns()
-            self.on_free()
+            self._tell_free()
+
+    def _tell_free(self) -> None:
+        self._next_turns()
+        self.on_free()
 
     def _complete(self, slot: int, completion: Completion, is_damaged: bool) -> None:
         request = self._requests.pop(slot)
-        if request.memory is not None:
-            request.memory.release()
+        request.end()
+        request.on_answer()
         if not request.future.done():
             self._tell(request.future, completion, is_damaged)
 
@@ -296,15 +324,15 @@ class Queue:
                 self._sock.shutdown(socket.SHUT_WR)
             self._lose(ProtocolError(str(over), self.name))
 
-    def _abandon(self, request: Request) -> None:
-        """Give a request's memory back before the controller has answered."""
-        if not request.future.done():
-            request.future.cancel()
-        if request.abandoned or self._requests.get(request.slot) is not request:
-            return
-        request.abandoned = True
+    async def _abandon(self, request: Request, *, is_read: bool) -> None:
+        """Give a request's memory back, if its command has not ended, as soon as it may be."""
         if request.memory is not None:
-            self._engine.redirect(request.slot, request.memory, keep=not request.is_read)
+            del self._requests[request.slot]
+            orphan = self._engine.abandon(request.slot, request.memory, is_read=is_read)
+            try:
+                await finish(self._giving_back.begin([orphan]))
+            finally:
+                request.end()
 
     def _on_time(self) -> None:
         """Some request may be overdue: it ends for its caller, and is aborted; then we give up."""
@@ -329,10 +357,8 @@ class Queue:
         )
         self._end_batches(error)
         request = self._requests.get(slot)
-        if request is not None:
-            if not request.future.done():
-                request.future.set_exception(error)
-            self._abandon(request)
+        if request is not None and not request.future.done():
+            request.future.set_exception(error)
         self.on_stuck(slot)
 
     def _lose(self, error: ConnectionLost) -> None:
@@ -360,8 +386,7 @@ class Queue:
         self._end_batches(error)
         requests, self._requests = self._requests, {}
         for request in requests.values():
-            if request.memory is not None:
-                request.memory.release()
+            request.end()
             if not request.future.done():
                 request.future.set_exception(error)
 
@@ -414,7 +439,3 @@ def _reason(error: OSError) -> str:
     """Return the system's words; the event loop has others of its own for a failed connect."""
     is_lookup = isinstance(error, socket.gaierror)
     return os.strerror(error.errno) if error.errno and not is_lookup else str(error)
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing: nobody has asked to be told."""

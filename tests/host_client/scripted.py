@@ -50,6 +50,10 @@ class Command:
         return self.entry[0]
 
     @property
+    def cid(self) -> int:
+        return int.from_bytes(self.entry[2:4], "little")
+
+    @property
     def length(self) -> int:
         """Of the transfer, as the SGL says."""
         return int.from_bytes(self.entry[32:36], "little")
@@ -95,6 +99,8 @@ class ScriptedTarget:
     links: list[Link] = field(default_factory=list)
     memory: bytearray = field(default_factory=lambda: bytearray(BLOCK * BLOCKS))
     port: int = 0
+    withheld: list[Callable[[], None]] | None = None
+    """When a list: instead of asking for the data of a command, how to ask for it is put here."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever a command has arrived."""
     _server: asyncio.Server | None = None
@@ -162,8 +168,11 @@ class ScriptedTarget:
             command = Command(link, event.slot, event.entry)
             to_controller = event.entry[0] & 3 == 1 or _is_connect(event.entry)
             if to_controller and command.length:
-                read = link.engine.take(event.slot, [command.length])
-                link.pending[event.slot] = (command, read)
+                if self.withheld is None or event.data_length:
+                    self._ask(command)
+                else:
+                    self.withheld.append(lambda: self._ask(command))
+                    self.arrived.set()
             else:
                 self._execute(command)
         elif event.kind == EV_DATA:
@@ -172,6 +181,18 @@ class ScriptedTarget:
             self._execute(command)
         else:
             assert event.kind != CONNECTED or link.qid < 0
+
+    def _ask(self, command: Command) -> None:
+        """Take the data of a command, by R2T unless it is in the capsule."""
+        read = command.link.engine.take(command.slot, [command.length])
+        command.link.pending[command.slot] = (command, read)
+        command.link.flush()
+
+    def ask(self) -> None:
+        """Ask for what was withheld, and withhold no more."""
+        withheld, self.withheld = self.withheld or [], None
+        for ask in withheld:
+            ask()
 
     def _execute(self, command: Command) -> None:
         if _is_connect(command.entry):

@@ -60,7 +60,7 @@ def test_a_batch_that_is_cancelled_in_the_middle_leaves_its_buffer_alone(
         assert into == kept
         assert sum(queue.in_flight for queue in queues) == 0
         assert len(target.io(READ)) == 11 + 16
-        assert not any(queue._engine._detached for queue in queues)
+        assert not any(queue._engine._orphans for queue in queues)
 
     run(body, queues=2, queue_depth=4, header_digest=digests, data_digest=digests)
 
