@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prestage.host_client.engine import Memory
+from prestage.host_client.engine import PIECE_DONE, Memory
 from prestage.host_client.errors import InvalidRequest
 from prestage.host_client.nvme import MAX_BLOCKS, Namespace
 from prestage.host_client.split import as_buffer
@@ -81,11 +81,28 @@ def borrow(
     return memories, addresses
 
 
+def cut_anew(pieces: Any, block_bytes: int, most_bytes: int) -> NDArray[np.void] | None:
+    """Return what is not done of pieces, cut for a controller that takes `most_bytes` at a time.
+
+    None where each of them is small enough as it is.
+    """
+    left = pieces[pieces["state"] != PIECE_DONE]
+    if not (left["nlb"] > blocks_of(block_bytes, most_bytes)).any():
+        return None
+    slba, nlb = left["slba"].astype(np.int64), left["nlb"].astype(np.int64)
+    return pieces_of(slba, nlb, left["address"], block_bytes, most_bytes)
+
+
+def blocks_of(block_bytes: int, most_bytes: int) -> int:
+    """Return how many blocks one command carries at most."""
+    return min(max(1, most_bytes // block_bytes), MAX_BLOCKS)
+
+
 def pieces_of(
     slba: Blocks, nlb: Blocks, addresses: NDArray[np.uint64], block_bytes: int, most_bytes: int
 ) -> NDArray[np.void]:
     """Return what one command each carries of extents, in their order."""
-    most = min(max(1, most_bytes // block_bytes), MAX_BLOCKS)
+    most = blocks_of(block_bytes, most_bytes)
     counts = -(-nlb // most)
     extent = np.repeat(np.arange(len(slba)), counts)
     # Blocks of its extent that are before each piece.

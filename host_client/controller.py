@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from prestage.host_client.batch import Blocks, borrow, extents_of, pieces_of
 from prestage.host_client.connection import Connection
 from prestage.host_client.engine import Batch, Memory
 from prestage.host_client.errors import ConnectionLost, InvalidRequest, NvmeError, ProtocolError
+from prestage.host_client.link import Uncut
 from prestage.host_client.nvme import Completion, Namespace
 from prestage.host_client.options import Options
 from prestage.host_client.read_hint import (
@@ -228,8 +230,9 @@ class Controller(Connection):
         """Move `view`: a `Mover` when the first arguments are given."""
         if len(view) <= self._link.max_transfer_bytes:
             whole = entry(extent.slba, extent.nlb)
-            await self._transfer(whole, view[:], repeat=repeat, is_read=is_read)
-            return
+            with suppress(Uncut):
+                await self._transfer(whole, view[:], repeat=repeat, is_read=is_read)
+                return
         memory = Memory(view, writable=is_read)
         starts, counts = np.array([extent.slba]), np.array([extent.nlb])
         places = np.array([memory.address], np.uint64)
@@ -287,7 +290,9 @@ class Controller(Connection):
         """Carry out a command that moves exactly the bytes of `view`, and release it."""
         # The view ends here, or whoever keeps our exception would keep the caller's buffer.
         with view:
-            answer = await self._link.execute(entry, view, is_read=is_read, repeat=repeat)
+            answer = await self._link.execute(
+                entry, view, is_read=is_read, repeat=repeat, may_cut=True
+            )
             self._require(answer, entry)
             if answer.transferred != len(view):
                 raise _short(answer, len(view), entry)

@@ -33,6 +33,7 @@ OVER: int = lib.PS_HOST_OVER
 BATCH_DONE: int = lib.PS_BATCH_DONE
 BATCH_FAILED: int = lib.PS_BATCH_FAILED
 """How a batch has ended; all other ways are not its own."""
+PIECE_DONE: int = lib.PS_PIECE_DONE
 STUCK = -2
 """Instead of the slot of an overdue command: one was overdue before."""
 FATAL_ERRORS = {
@@ -162,8 +163,11 @@ class Batch:
     ) -> None:
         self.future: asyncio.Future[Completion | None]
         self.is_read = is_read
+        self.block_bytes = block_bytes
         self._memories = memories
-        self._pieces = ffi.from_buffer("struct ps_host_piece[]", pieces)
+        self.pieces: Any
+        self._pieces: Any
+        self.borrow_pieces(pieces)
         self.inner: Any = ffi.new(
             "struct ps_host_batch *",
             {
@@ -175,6 +179,12 @@ class Batch:
                 "sqe": entry,
             },
         )
+
+    def borrow_pieces(self, pieces: Any) -> Any:
+        """Let it consist of these pieces; return them as C has them."""
+        self.pieces = pieces
+        self._pieces = ffi.from_buffer("struct ps_host_piece[]", pieces)
+        return self._pieces
 
     @property
     def count(self) -> int:
@@ -229,6 +239,13 @@ class Work:
         batch.inner.tag = next(self._tags)
         self._batches[batch.inner.tag] = batch
         lib.ps_host_add(self.inner, batch.inner)
+
+    def recut(self, batch: Batch, pieces: Any) -> None:
+        """Let a batch go on by other pieces, those that are not done cut anew.
+
+        No command of it may be in flight.
+        """
+        lib.ps_host_recut(self.inner, batch.inner, batch.borrow_pieces(pieces), batch.count)
 
     def stop(self, batch: Batch) -> None:
         """Start no more commands of a batch, if it has not ended."""

@@ -16,6 +16,7 @@ from typing import Any
 from prestage.host_client import nvme
 from prestage.host_client.address import Address
 from prestage.host_client.association import Association, open_association
+from prestage.host_client.batch import cut_anew
 from prestage.host_client.engine import Batch, Memory, Transfer, Work
 from prestage.host_client.errors import (
     ConnectionLost,
@@ -29,6 +30,10 @@ from prestage.host_client.queue import Queue
 
 EventHandler = Callable[[int], None]
 """Is given dword 0 of the completion of an Asynchronous Event Request."""
+
+
+class Uncut(Exception):
+    """The controller that came back takes less at a time than this command: it was not sent."""
 
 
 class Link:
@@ -105,6 +110,7 @@ class Link:
             queue.attach(self._work)
         self.connects += 1
         self.max_transfer_bytes = association.max_transfer_bytes
+        self._recut_batches()
         self.connected.set()
         loop = asyncio.get_running_loop()
         self._watches = [loop.create_task(self._listen(association))]
@@ -113,6 +119,13 @@ class Link:
         for tell in self.on_connect:
             tell()
         self._serve()
+
+    def _recut_batches(self) -> None:
+        """Cut what waits since before the association as this controller takes it."""
+        for batch in self._work.batches:
+            pieces = cut_anew(batch.pieces, batch.block_bytes, self.max_transfer_bytes)
+            if pieces is not None:
+                self._work.recut(batch, pieces)
 
     def _forget(self) -> None:
         self._association = None
@@ -258,13 +271,20 @@ class Link:
     # ---- requests ----
 
     async def execute(
-        self, entry: bytes, data: Any = None, *, is_read: bool = False, repeat: bool = False
+        self,
+        entry: bytes,
+        data: Any = None,
+        *,
+        is_read: bool = False,
+        repeat: bool = False,
+        may_cut: bool = False,
     ) -> nvme.Completion:
         """Carry out an I/O command, with `data` read into or sent, in one go.
 
         `repeat`: it may be carried out twice, so it is sent again when the connection is lost under
-        it. Raises `ConnectionLost`, `ProtocolError`, `RequestTimeout`, `DigestError`,
-        `InvalidRequest`. Any status is returned.
+        it. `may_cut`: raise `Uncut` rather than send more than the controller takes at a time, for
+        that may have changed while this waited. Raises `ConnectionLost`, `ProtocolError`,
+        `RequestTimeout`, `DigestError`, `InvalidRequest`. Any status is returned.
         """
         while True:
             queue = self._take() or await self._wait()
@@ -276,6 +296,10 @@ class Link:
             except BaseException:
                 self._serve()  # The slot is still free.
                 raise
+            if may_cut and memory is not None and memory.length > self.max_transfer_bytes:
+                memory.release()
+                self._serve()
+                raise Uncut
             transfer = transfer_of(queue, memory, is_read=is_read)
             try:
                 return await queue.execute(entry, transfer, memory, is_read=is_read)

@@ -229,6 +229,89 @@ def test_a_batch_of_reads_goes_on_where_it_was_when_the_connection_is_lost(
     run(body, queues=queues, queue_depth=8, **FAST)
 
 
+def longest(target: ScriptedTarget, opcode: int, since: int) -> int:
+    """The largest command of an opcode from the one with this index on, in blocks."""
+    return max(one.length for one in target.io(opcode)[since:]) // BLOCK
+
+
+def test_a_batch_of_reads_is_cut_anew_for_a_controller_that_takes_less_at_a_time(
+    rng: random.Random,
+) -> None:
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        fill(target, rng)
+        gate = Gate()
+        target.handlers[False, READ] = gate
+        into = bytearray(200 * BLOCK)
+        task = asyncio.create_task(controller.read_many(1, [0, 100], [160, 40], into=into))
+        other = asyncio.create_task(controller.read_many(1, range(64), 1))
+        await target.until(lambda: len(gate.held) == 4)
+        for _ in range(3):
+            gate.open(target)
+        await target.until(lambda: len(target.io(READ)) == 7)
+        sent = len(target.io(READ))
+        target.handlers.clear()
+        target.mdts = 1
+        target.drop()
+        assert await task == block(target, 0, 160) + block(target, 100, 40)
+        assert await other == block(target, 0, 64)
+        assert longest(target, READ, 0) == 16
+        assert longest(target, READ, sent) == 2
+        # What was answered is not read again.
+        assert sum(one.length for one in target.io(READ)[sent:]) < (200 + 64) * BLOCK
+
+    run(body, script={"mdts": 4}, queue_depth=4, **FAST)
+
+
+@pytest.mark.parametrize("is_many", [False, True])
+@pytest.mark.parametrize("opcode", [READ, WRITE])
+def test_what_waits_for_a_controller_is_cut_as_that_one_takes_it(
+    rng: random.Random, opcode: int, is_many: bool
+) -> None:
+    """Reads under way and waiting, and writes of which nothing was sent."""
+
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        fill(target, rng)
+        await controller.namespace(1)
+        target.handlers[False, READ] = lambda command: SILENCE
+        held = asyncio.create_task(controller.read(1, slba=0, nlb=1))
+        await target.until(lambda: bool(target.io(READ)))
+        data = bytearray(rng.randbytes(16 * BLOCK)) if opcode == WRITE else bytearray(16 * BLOCK)
+        if opcode == READ:
+            each = controller.read_many(1, [32], 16, into=data)
+            one = controller.read(1, slba=32, into=data)
+        else:
+            each = controller.write_many(1, data, [32], 16)
+            one = controller.write(1, data, slba=32)
+        waiting = asyncio.create_task(each if is_many else one)
+        (one if is_many else each).close()
+        await asyncio.sleep(0)
+        target.handlers.clear()
+        target.mdts = 1
+        target.drop()
+        await asyncio.gather(held, waiting)
+        assert data == block(target, 32, 16)
+        sizes = [command.length for command in target.io(opcode) if command.cdw(10) >= 32]
+        assert sizes == [2 * BLOCK] * 8
+        assert controller._link.association.io[0].reserved == 0
+
+    run(body, script={"mdts": 4}, queue_depth=1, **FAST)
+
+
+def test_a_single_read_under_way_is_cut_when_it_is_sent_again(rng: random.Random) -> None:
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        fill(target, rng)
+        target.handlers[False, READ] = lambda command: SILENCE
+        task = asyncio.create_task(controller.read(1, slba=8, nlb=16))
+        await target.until(lambda: bool(target.io(READ)))
+        target.handlers.clear()
+        target.mdts = 2
+        target.drop()
+        assert await task == block(target, 8, 16)
+        assert [command.length // BLOCK for command in target.io(READ)] == [16, 4, 4, 4, 4]
+
+    run(body, script={"mdts": 4}, **FAST)
+
+
 def test_a_batch_of_writes_is_not_sent_again_when_the_connection_is_lost_under_it() -> None:
     async def body(target: ScriptedTarget, controller: Controller) -> None:
         gate = Gate()
