@@ -7,6 +7,8 @@ transport, `ConnectionLost` nobody's; `HintError` never comes out of a read.
 
 from __future__ import annotations
 
+from typing import Any
+
 from prestage.host_client.status import status_name
 
 
@@ -19,6 +21,19 @@ class HostError(Exception):
         self.expected = expected
         text = f"{where}: {what}" if where else what
         super().__init__(f"{text} (expected {expected})" if expected else text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let errors of every kind go to other processes, whatever they are made of."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[HostError], arguments: tuple[Any, ...], attributes: dict[str, Any]
+) -> HostError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 class InvalidRequest(HostError, ValueError):
