@@ -21,6 +21,7 @@ from prestage.host_client.engine import Batch, Memory, Transfer, Work
 from prestage.host_client.errors import (
     ConnectionLost,
     HostError,
+    InvalidRequest,
     NvmeError,
     ProtocolError,
 )
@@ -51,6 +52,8 @@ class Link:
         self.on_connect: list[Callable[[], None]] = []
         self.on_event: list[EventHandler] = []
         self._association: Association | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That has opened the controller."""
         self._ended: ConnectionLost | None = None
         self._waiters: deque[asyncio.Future[Queue]] = deque()
         self._work = Work()
@@ -79,11 +82,38 @@ class Link:
     # ---- coming and going ----
 
     async def open(self) -> None:
-        """Make the first association; it is not tried twice. Raises as `open_association`."""
-        self._adopt(await open_association(self.address, self.options))
+        """Make the first association; it is not tried twice. Raises as `open_association`.
+
+        Once that has worked, or while it is under way, `InvalidRequest`.
+        """
+        if self._loop is not None:
+            raise InvalidRequest("it was opened before", self._where, "to be opened once")
+        self._loop = asyncio.get_running_loop()
+        try:
+            association = await open_association(self.address, self.options)
+            if self._ended is not None:  # It was closed meanwhile.
+                association.close(self._ended)
+            self._adopt(association)
+        except BaseException:
+            self._loop = None
+            raise
+
+    def require_open(self) -> None:
+        """Raise `InvalidRequest` unless the controller was opened, and in this event loop."""
+        if self.connects == 0:
+            raise InvalidRequest("it was not opened", self._where, "`async with`, or `open`, first")
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidRequest("found another event loop", self._where, "the one that opened it")
+
+    def _require_queues(self) -> None:
+        self.require_open()
+        if self.options.queues == 0:
+            raise InvalidRequest("found 0", "queues", "at least 1, to carry out I/O commands")
 
     async def close(self) -> None:
         """Shut the controller down and close; what is under way ends with `ConnectionLost`."""
+        if self.connects > 0:
+            self.require_open()
         error = ConnectionLost("the controller was closed", self._where)
         self._ended = self._ended or error
         tasks = [*self._watches, *([self._reconnect] if self._reconnect else [])]
@@ -286,6 +316,7 @@ class Link:
         that may have changed while this waited. Raises `ConnectionLost`, `ProtocolError`,
         `RequestTimeout`, `DigestError`, `InvalidRequest`. Any status is returned.
         """
+        self._require_queues()
         while True:
             queue = self._take() or await self._wait()
             queue.reserved -= 1
@@ -317,6 +348,7 @@ class Link:
         is the batch's; raises as `execute`.
         """
         try:
+            self._require_queues()
             if self._ended is not None:
                 raise self._ended
             if batch.count == 0:
@@ -340,6 +372,7 @@ class Link:
 
         An Asynchronous Event Request may take as long as it likes.
         """
+        self.require_open()
         queue = self.association.admin
         memory = None if data is None else Memory(data, writable=is_read)
         transfer = transfer_of(queue, memory, is_read=is_read)
@@ -360,6 +393,7 @@ class Link:
 
     async def wait_connected(self) -> None:
         """Wait until there is an association. Raises `ConnectionLost` when it stays away."""
+        self.require_open()
         while self._association is None:
             if self._ended is not None:
                 raise self._ended
