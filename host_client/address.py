@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from prestage.host_client.arguments import require
 from prestage.host_client.errors import InvalidRequest
 
 SCHEME = "nvme+tcp"
@@ -52,12 +53,14 @@ def parse_url(url: str, *, nqn: str | None = None) -> Address:
 
 def parse_target(text: str, *, nqn: str | None = None) -> Address:
     """Return the address that a URL or a short `HOST:PORT` names. Raises `InvalidRequest`."""
+    require(text, str, "url", EXPECTED)
     return parse_url(text if "://" in text else f"{SCHEME}://{text}", nqn=nqn)
 
 
 def check_nqn(nqn: str, where: str) -> str:
     """Return the NQN if it is a legal one (Base 2.0, 4.5). Raises `InvalidRequest`."""
+    expected = f"an NQN: nqn.YYYY-MM.DOMAIN:NAME of at most {NQN_MAX_BYTES} bytes"
+    require(nqn, str, where, expected)
     if not NQN.fullmatch(nqn) or len(nqn.encode()) > NQN_MAX_BYTES or "\0" in nqn:
-        expected = f"an NQN: nqn.YYYY-MM.DOMAIN:NAME of at most {NQN_MAX_BYTES} bytes"
         raise InvalidRequest(f"found {nqn!r}", where, expected)
     return nqn

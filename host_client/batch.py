@@ -41,14 +41,18 @@ def extents_of(namespace: Namespace, slba: Any, nlb: Any) -> tuple[Blocks, Block
 
 
 def _integers(value: Any, name: str) -> Blocks:
-    found = np.asarray(value)
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidRequest(f"found {type(value).__name__}: {error}", name, "integers") from None
     if found.size == 0:
         return found.astype(np.int64)
     if found.dtype.kind not in "iu":
         raise InvalidRequest(f"found {found.dtype}", name, "integers")
     if found.dtype.kind == "u" and found.max() > np.iinfo(np.int64).max:
         raise InvalidRequest(f"found {found.max()}", name, "less than 2**63")
-    return found.astype(np.int64, copy=False)
+    # A copy: what was checked must not change while the request waits.
+    return found.astype(np.int64)
 
 
 def borrow(

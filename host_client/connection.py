@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from prestage.ext.pages import Capability
 from prestage.host_client import nvme
 from prestage.host_client.address import Address
+from prestage.host_client.arguments import integer
 from prestage.host_client.errors import InvalidRequest
 from prestage.host_client.link import EventHandler, Link
 from prestage.host_client.nvme import Completion, Namespace
 from prestage.host_client.options import Options
 from prestage.host_client.split import as_bytes
+
+MOST_BYTES = 1 << 31
+"""Of the data of one raw command."""
 
 
 class Connection:
@@ -89,12 +94,15 @@ class Connection:
         return None if association is None else association.capability
 
     def on_event(self, tell: EventHandler) -> None:
-        """Call `tell` with DW0 of every asynchronous event (Base 2.0, figure 147)."""
-        self._link.on_event.append(tell)
+        """Call `tell` with DW0 of every asynchronous event (Base 2.0, figure 147).
+
+        What it raises is reported by the event loop.
+        """
+        self._link.on_event.append(lambda dw0: _call_soon(tell, dw0))
 
     def on_connect(self, tell: Any) -> None:
-        """Call `tell` without arguments after every reconnect."""
-        self._link.on_connect.append(tell)
+        """Call `tell` without arguments after every reconnect; faults as in `on_event`."""
+        self._link.on_connect.append(lambda: _call_soon(tell))
 
     # ---- namespaces ----
 
@@ -113,11 +121,16 @@ class Connection:
 
     async def namespace(self, nsid: int) -> Namespace:
         """Return a namespace. Raises `InvalidRequest` when it is not active."""
+        nsid = integer(nsid, "nsid", 1, nvme.ALL_NAMESPACES - 1)
         while (known := self._namespaces.get(nsid)) is None:
             async with self._identifying:
                 if nsid not in self._namespaces:
                     await self._identify(nsid)
         return known
+
+    def _known(self, nsid: Any) -> Namespace | None:
+        """Return a namespace if it was looked at before."""
+        return self._namespaces.get(nsid) if isinstance(nsid, int) else None
 
     async def _identify(self, nsid: int) -> None:
         """Learn a namespace, unless it may have changed meanwhile."""
@@ -181,7 +194,7 @@ class Connection:
                 cdw15=cdw15,
             )
         except struct.error as error:
-            raise InvalidRequest(f"{error}", "command", "32-bit numbers") from None
+            raise InvalidRequest(f"{error}", "command", "an opcode, and 32-bit numbers") from None
         return await self.raw(entry, data=data, read_bytes=read_bytes, admin=admin)
 
     async def raw(
@@ -193,11 +206,10 @@ class Connection:
         admin: bool = False,
     ) -> Completion:
         """As `command`, of the 64 bytes of a submission queue entry (fabrics commands too)."""
-        if data is not None and read_bytes:
-            raise InvalidRequest("found both", "data and read_bytes", "one of them")
-        place: Any = bytearray(read_bytes) if read_bytes else None
-        if data is not None:
-            place = as_bytes(data, "data") if memoryview(data).nbytes else None
+        entry = bytes(as_bytes(entry, "entry"))
+        if len(entry) != nvme.ENTRY_BYTES:
+            raise InvalidRequest(f"found {len(entry)} bytes", "entry", f"{nvme.ENTRY_BYTES} bytes")
+        place = _place_of(data, integer(read_bytes, "read_bytes", 0, MOST_BYTES))
         if admin:
             await self.wait_connected()
             answer = await self._link.execute_admin(entry, place, is_read=bool(read_bytes))
@@ -212,3 +224,20 @@ class Connection:
             answer.transferred,
             bytes(place[: answer.transferred]),
         )
+
+
+def _call_soon(tell: Callable[..., None], *what: int) -> None:
+    """Call what is not ours by the event loop: when it fails, we go on."""
+    asyncio.get_running_loop().call_soon(tell, *what)
+
+
+def _place_of(data: Any, read_bytes: int) -> Any:
+    """Return the memory of a raw command: of what is sent, for what is read, or None."""
+    if data is None:
+        return bytearray(read_bytes) if read_bytes else None
+    if read_bytes:
+        raise InvalidRequest("found both", "data and read_bytes", "one of them")
+    place = as_bytes(data, "data")
+    if len(place) > MOST_BYTES:
+        raise InvalidRequest(f"found {len(place)} bytes", "data", f"at most {MOST_BYTES}")
+    return place or None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from prestage.host_client import nvme
 from prestage.host_client.address import parse_target
+from prestage.host_client.arguments import integer
 from prestage.host_client.batch import Blocks, borrow, extents_of, pieces_of
 from prestage.host_client.connection import Connection
 from prestage.host_client.engine import Batch, Memory
@@ -90,7 +91,7 @@ class Controller(Connection):
         what it returns.
         """
         hint = read_hint(deadline, priority, session, access)
-        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        namespace = self._known(nsid) or await self.namespace(nsid)
         if into is None:
             extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
             into = bytearray(extent.nlb * namespace.block_bytes)
@@ -102,7 +103,7 @@ class Controller(Connection):
                 expected = f"{extent.nlb * namespace.block_bytes} bytes"
                 raise InvalidRequest(f"found {len(view)} bytes", "into", expected)
             move = partial(self._move, namespace, extent, view, is_read=True)
-            await self._read(move, nsid, hint, fua=fua)
+            await self._read(move, namespace.nsid, hint, fua=fua)
         return into
 
     async def read_many(
@@ -130,12 +131,12 @@ class Controller(Connection):
         fails ends the others; what the buffers hold then is not said.
         """
         hint = read_hint(deadline, priority, session, access)
-        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        namespace = self._known(nsid) or await self.namespace(nsid)
         starts, counts = extents_of(namespace, slba, nlb)
         if into is None:
             into = bytearray(int(counts.sum()) * namespace.block_bytes)
         move = partial(self._move_many, namespace, starts, counts, into, is_read=True)
-        await self._read(move, nsid, hint, fua=fua)
+        await self._read(move, namespace.nsid, hint, fua=fua)
         return into
 
     async def _read(self, move: Mover, nsid: int, hint: ReadHint, *, fua: bool) -> None:
@@ -180,9 +181,9 @@ class Controller(Connection):
         `fua`: it is on the medium when this returns. What lies between two commands of a large
         write is not atomic. When the connection is lost, it may have been written or not.
         """
-        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        namespace = self._known(nsid) or await self.namespace(nsid)
         control = nvme.FORCE_UNIT_ACCESS if fua else 0
-        entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
+        entry = partial(nvme.block_entry, nvme.Io.WRITE, namespace.nsid, control=control)
         with as_bytes(data, "data") as view:
             extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
             await self._move(namespace, extent, view, entry, repeat=False)
@@ -195,9 +196,9 @@ class Controller(Connection):
         In any order, so extents should not overlap. When one fails, or the connection is lost, each
         of the others may have been written or not. `fua`: as in `write`.
         """
-        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
+        namespace = self._known(nsid) or await self.namespace(nsid)
         control = nvme.FORCE_UNIT_ACCESS if fua else 0
-        entry = partial(nvme.block_entry, nvme.Io.WRITE, nsid, control=control)
+        entry = partial(nvme.block_entry, nvme.Io.WRITE, namespace.nsid, control=control)
         starts, counts = extents_of(namespace, slba, nlb)
         await self._move_many(namespace, starts, counts, data, entry, repeat=False)
 
@@ -205,8 +206,8 @@ class Controller(Connection):
         self, nsid: int, data: Any, offset: int | None = None, *, slba: int | None = None
     ) -> bool:
         """Return whether the blocks hold `data`; the controller compares."""
-        namespace = self._namespaces.get(nsid) or await self.namespace(nsid)
-        entry = partial(nvme.block_entry, nvme.Io.COMPARE, nsid)
+        namespace = self._known(nsid) or await self.namespace(nsid)
+        entry = partial(nvme.block_entry, nvme.Io.COMPARE, namespace.nsid)
         try:
             with as_bytes(data, "data") as view:
                 extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
@@ -305,7 +306,7 @@ class Controller(Connection):
 
     async def flush(self, nsid: int) -> None:
         """Wait until all writes that have ended are on the medium."""
-        entry = nvme.entry(nvme.Io.FLUSH, nsid)
+        entry = nvme.entry(nvme.Io.FLUSH, integer(nsid, "nsid", 1, nvme.ALL_NAMESPACES))
         self._require(await self._link.execute(entry), entry)
 
     async def write_zeroes(
@@ -322,8 +323,9 @@ class Controller(Connection):
         namespace = await self.namespace(nsid)
         extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
         control = nvme.DEALLOCATE if deallocate else 0
+        zeroes = partial(nvme.block_entry, nvme.Io.WRITE_ZEROES, namespace.nsid, control=control)
         for one in pieces(extent):
-            entry = nvme.block_entry(nvme.Io.WRITE_ZEROES, nsid, one.slba, one.nlb, control=control)
+            entry = zeroes(one.slba, one.nlb)
             self._require(await self._link.execute(entry), entry)
 
     async def deallocate(self, nsid: int, ranges: Iterable[tuple[int, int]]) -> None:
@@ -345,20 +347,27 @@ class Controller(Connection):
         `attributes` are the context attributes of every range. More than 256 ranges go as several
         commands, each of which is a set of its own.
         """
-        every = list(ranges)
+        nsid = integer(nsid, "nsid", 1, nvme.ALL_NAMESPACES)
+        every = _ranges_data(ranges, integer(attributes, "attributes", 0, 0xFFFFFFFF))
         cdw11 = (
             (nvme.INTEGRAL_READ if integral_read else 0)
             | (nvme.INTEGRAL_WRITE if integral_write else 0)
             | (nvme.RANGES_DEALLOCATE if deallocate else 0)
         )
-        for start in range(0, len(every), nvme.MAX_RANGES):
-            some = every[start : start + nvme.MAX_RANGES]
-            entry = nvme.entry(nvme.Io.DATASET_MANAGEMENT, nsid, cdw10=len(some) - 1, cdw11=cdw11)
-            try:
-                data = nvme.dataset_ranges(some, attributes)
-            except struct.error as error:
-                raise InvalidRequest(f"{error}", "ranges", "pairs of SLBA and NLB") from None
-            self._require(await self._link.execute(entry, data), entry)
+        most_bytes = nvme.MAX_RANGES * nvme.RANGE_BYTES
+        for start in range(0, len(every), most_bytes):
+            some = every[start : start + most_bytes]
+            count = len(some) // nvme.RANGE_BYTES
+            entry = nvme.entry(nvme.Io.DATASET_MANAGEMENT, nsid, cdw10=count - 1, cdw11=cdw11)
+            self._require(await self._link.execute(entry, some), entry)
+
+
+def _ranges_data(ranges: Iterable[tuple[int, int]], attributes: int) -> bytes:
+    """Return the data of Dataset Management, all of it checked before any is sent."""
+    try:
+        return nvme.dataset_ranges(ranges, attributes)
+    except (struct.error, TypeError, ValueError) as error:
+        raise InvalidRequest(f"{error}", "ranges", "pairs of SLBA and NLB") from None
 
 
 def _short(answer: Completion, wanted_bytes: int, entry: bytes) -> ProtocolError:

@@ -6,7 +6,6 @@ import math
 import operator
 import secrets
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from prestage.ext.records import (
     SetRecord,
     Signature,
 )
+from prestage.host_client.arguments import time_span
 from prestage.host_client.errors import InvalidHint, InvalidRequest
 from prestage.host_client.read_hint import DEFAULT_PRIORITY, Seconds, microseconds
 
@@ -63,9 +63,10 @@ def span_ms(value: Seconds | None, name: str) -> int:
     """Return a time span in milliseconds, rounded up; None is 0. Raises `InvalidHint`."""
     if value is None:
         return 0
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise InvalidHint(f"found {value}", name, "a time span of 0 s or more")
+    try:
+        seconds = time_span(value, name)
+    except InvalidRequest as error:
+        raise InvalidHint(error.what, error.where, error.expected) from None
     return min(math.ceil(seconds * 1e3), MOST_MS)
 
 

@@ -113,6 +113,12 @@ DEALLOCATE = 1 << 25
 INTEGRAL_READ, INTEGRAL_WRITE, RANGES_DEALLOCATE = 1 << 0, 1 << 1, 1 << 2
 """CDW11 of Dataset Management (NVM 1.0, figure 38)."""
 
+ALL_NAMESPACES = 0xFFFFFFFF
+"""As an NSID (Base 2.0, 3.2.1)."""
+RANGE_BYTES = 16
+"""Of a range of Dataset Management."""
+ENTRY_BYTES = 64
+"""Of a submission queue entry."""
 _ENTRY = struct.Struct("<BBHIII24x6I")
 _COMPLETION = struct.Struct("<IIHHHH")
 

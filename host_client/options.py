@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prestage.host_client.address import check_nqn
+from prestage.host_client.arguments import integer, real, require
 from prestage.host_client.engine import DATA_DIGEST, HEADER_DIGEST
 from prestage.host_client.errors import InvalidRequest
 
@@ -63,20 +64,19 @@ class Options:
 
     def __post_init__(self) -> None:
         check_nqn(self.host_nqn, "host_nqn")
+        require(self.host_id, (bytes, uuid.UUID), "host_id", "16 bytes, or a UUID")
         if len(self.host_id_bytes) != 16:
             raise InvalidRequest(f"found {len(self.host_id_bytes)} bytes", "host_id", "16 bytes")
-        first, longest = self.backoff_s
-        for name, value, low, high in (
-            ("queues", self.queues, 0, 1024),
-            ("queue_depth", self.queue_depth, 1, 4095),
-            ("keep_alive_s", self.keep_alive_s, 0, 0xFFFFFFFF / 1000),
-            ("timeout_s", self.timeout_s, 0.001, 1e6),
-            ("loss_timeout_s", self.loss_timeout_s, 0, 1e9),
-            ("backoff_s[0]", first, 0.001, 3600),
-            ("backoff_s[1]", longest, first, 3600),
-        ):
-            if not low <= value <= high:
-                raise InvalidRequest(f"found {value}", name, f"{low:g} to {high:g}")
+        integer(self.queues, "queues", 0, 1024)
+        integer(self.queue_depth, "queue_depth", 1, 4095)
+        real(self.keep_alive_s, "keep_alive_s", 0, 0xFFFFFFFF / 1000)
+        real(self.timeout_s, "timeout_s", 0.001, 1e6)
+        real(self.loss_timeout_s, "loss_timeout_s", 0, 1e9)
+        require(self.backoff_s, (tuple, list), "backoff_s", "two numbers")
+        if len(self.backoff_s) != 2:
+            raise InvalidRequest(f"found {len(self.backoff_s)}", "backoff_s", "two numbers")
+        first = real(self.backoff_s[0], "backoff_s[0]", 0.001, 3600)
+        real(self.backoff_s[1], "backoff_s[1]", first, 3600)
 
     @property
     def host_id_bytes(self) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,7 +9,7 @@ from prestage.ext import layout
 from prestage.ext.names import Carrier
 from prestage.ext.pages import Capability
 from prestage.host_client import nvme
-from prestage.host_client.errors import InvalidRequest
+from prestage.host_client.arguments import integer, time_span
 
 Seconds = float | timedelta
 """A time span: a number of seconds, or a timedelta."""
@@ -40,10 +39,7 @@ PLAIN = tuple(ReadHint(False, 0, 0, 0, access, access) for access in range(16))
 
 def microseconds(value: Seconds, name: str) -> int:
     """Return a time span in whole microseconds, at most FFFFFFFFh. Raises `InvalidRequest`."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise InvalidRequest(f"found {value}", name, "a time span of 0 s or more")
-    return min(round(seconds * 1e6), MOST_US)
+    return min(round(time_span(value, name) * 1e6), MOST_US)
 
 
 def read_hint(
@@ -51,17 +47,13 @@ def read_hint(
 ) -> ReadHint:
     """Return what the arguments of a read say. Raises `InvalidRequest`."""
     is_dated = not (deadline is None and priority is None and session == 0)
-    if not is_dated and 0 <= access < len(PLAIN):
+    access = integer(access, "access", 0, len(PLAIN) - 1)
+    if not is_dated:
         return PLAIN[access]
-    for name, value, most in (
-        ("priority", priority or 0, layout.PRIORITIES - 1),
-        ("session", session, (1 << 64) - 1),
-        ("access", access, 0xF),
-    ):
-        if not 0 <= value <= most:
-            raise InvalidRequest(f"found {value}", name, f"0 to {most}")
-    deadline_us = MOST_US if deadline is None else microseconds(deadline, "deadline")
+    session = integer(session, "session", 0, (1 << 64) - 1)
     rank = DEFAULT_PRIORITY if priority is None else priority
+    rank = integer(rank, "priority", 0, layout.PRIORITIES - 1)
+    deadline_us = MOST_US if deadline is None else microseconds(deadline, "deadline")
     latency = 0
     if deadline_us <= SOON_US or rank == 0:
         latency = LATENCY_LOW

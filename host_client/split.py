@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from prestage.host_client.arguments import integer
 from prestage.host_client.errors import InvalidRequest
 from prestage.host_client.nvme import MAX_BLOCKS, Namespace
+
+TENSOR = "a contiguous tensor of the CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +33,29 @@ def extent_of(
     nlb: int | None,
 ) -> Extent:
     """Return the blocks that were asked for, by bytes or by blocks. Raises `InvalidRequest`."""
-    if (offset is None) == (slba is None):
-        raise InvalidRequest("found both or none", "offset and slba", "one of them")
-    block = namespace.block_bytes
-    if slba is None:
-        assert offset is not None
-        if length is None:
-            length = 0 if nlb is None else nlb * block
-        for name, value in (("offset", offset), ("length", length)):
-            if value % block:
-                raise InvalidRequest(f"found {value}", name, f"a multiple of {block} bytes")
-        slba, nlb = offset // block, length // block
-    elif nlb is None:
-        if length is None or length % block:
-            raise InvalidRequest(f"found {length}", "length", f"a multiple of {block} bytes")
-        nlb = length // block
+    slba = _in_blocks(namespace, ("offset", "slba"), offset, slba)
+    nlb = _in_blocks(namespace, ("length", "nlb"), length, nlb)
     if nlb < 1 or slba < 0 or slba + nlb > namespace.blocks:
         where = f"namespace {namespace.nsid}"
         expected = f"at least one of its blocks, 0 to {namespace.blocks - 1}"
         raise InvalidRequest(f"found {nlb} blocks from {slba} on", where, expected)
     return Extent(slba, nlb)
+
+
+def _in_blocks(
+    namespace: Namespace, names: tuple[str, str], in_bytes: int | None, in_blocks: int | None
+) -> int:
+    """Return in blocks what is said in bytes or in blocks, but not in both."""
+    if (in_bytes is None) == (in_blocks is None):
+        found = "found none" if in_bytes is None else "found both"
+        raise InvalidRequest(found, " and ".join(names), "one of them")
+    if in_bytes is None:
+        return integer(in_blocks, names[1])
+    size = integer(in_bytes, names[0])
+    if size % namespace.block_bytes:
+        expected = f"a multiple of {namespace.block_bytes} bytes"
+        raise InvalidRequest(f"found {size}", names[0], expected)
+    return size // namespace.block_bytes
 
 
 def pieces(extent: Extent) -> Iterator[Extent]:
@@ -59,25 +67,40 @@ def pieces(extent: Extent) -> Iterator[Extent]:
 def as_buffer(data: Any) -> Any:
     """Return what has the buffer protocol: the data itself, or the memory of a torch tensor.
 
-    Raises `InvalidRequest` for a tensor that is not contiguous, or not in memory of the CPU.
+    Raises `InvalidRequest` for a tensor that is not contiguous, or not in memory of the CPU, and
+    for an array of Python objects, whose bytes are pointers.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(data, torch.Tensor):
-        return data
-    if data.device.type != "cpu" or not data.is_contiguous():
-        how = "contiguous" if data.is_contiguous() else "strided"
-        wanted = "a contiguous tensor of the CPU"
-        raise InvalidRequest(f"found a {how} tensor of {data.device}", "tensor", wanted)
-    # As bytes: numpy has no bfloat16.
-    return data.detach().reshape(-1).view(torch.uint8).numpy()
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _tensor_bytes(data, torch)
+    is_array = isinstance(data, np.ndarray) and data.dtype.hasobject
+    if is_array or (isinstance(data, memoryview) and "O" in data.format):
+        raise InvalidRequest(f"found a {type(data).__name__} of objects", "array", "numbers")
+    return data
+
+
+def _tensor_bytes(data: Any, torch: Any) -> Any:
+    try:
+        is_contiguous = data.is_contiguous()
+        if data.device.type == "cpu" and is_contiguous:
+            # As bytes: numpy has no bfloat16.
+            return data.detach().reshape(-1).view(torch.uint8).numpy()
+    except RuntimeError as error:  # It is sparse, say, or conjugated on demand.
+        raise InvalidRequest(f"found {error}", "tensor", TENSOR) from None
+    how = "contiguous" if is_contiguous else "strided"
+    raise InvalidRequest(f"found a {how} tensor of {data.device}", "tensor", TENSOR)
 
 
 def as_bytes(data: Any, name: str, *, writable: bool = False) -> memoryview:
     """Return any contiguous buffer as bytes, without a copy. Raises `InvalidRequest`."""
+    place = as_buffer(data)
+    if isinstance(place, np.ndarray) and place.flags.c_contiguous:
+        # Some kinds of numbers (dates, those of other packages) numpy lends as bytes only.
+        place = place.reshape(-1).view(np.uint8)
     try:
-        view = memoryview(as_buffer(data))
+        view = memoryview(place)
         flat = view.cast("B") if view.nbytes else memoryview(b"")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, BufferError) as error:
         raise InvalidRequest(f"found {type(data).__name__}: {error}", name, "a buffer") from None
     if writable and view.readonly:
         raise InvalidRequest(f"found a read-only {type(data).__name__}", name, "a writable buffer")
