@@ -209,21 +209,15 @@ class Connection:
         entry = bytes(as_bytes(entry, "entry"))
         if len(entry) != nvme.ENTRY_BYTES:
             raise InvalidRequest(f"found {len(entry)} bytes", "entry", f"{nvme.ENTRY_BYTES} bytes")
-        place = _place_of(data, integer(read_bytes, "read_bytes", 0, MOST_BYTES))
-        if admin:
-            await self.wait_connected()
-            answer = await self._link.execute_admin(entry, place, is_read=bool(read_bytes))
-        else:
-            answer = await self._link.execute(entry, place, is_read=bool(read_bytes))
-        if not read_bytes:
-            return answer
-        return Completion(
-            answer.status,
-            answer.dw0,
-            answer.dw1,
-            answer.transferred,
-            bytes(place[: answer.transferred]),
-        )
+        with _place_of(data, integer(read_bytes, "read_bytes", 0, MOST_BYTES)) as place:
+            memory, is_read = place or None, data is None
+            if admin:
+                await self.wait_connected()
+                answer = await self._link.execute_admin(entry, memory, is_read=is_read)
+            else:
+                answer = await self._link.execute(entry, memory, is_read=is_read)
+            found = bytes(place[: answer.transferred]) if is_read else b""
+        return Completion(answer.status, answer.dw0, answer.dw1, answer.transferred, found)
 
 
 def _call_soon(tell: Callable[..., None], *what: int) -> None:
@@ -231,13 +225,13 @@ def _call_soon(tell: Callable[..., None], *what: int) -> None:
     asyncio.get_running_loop().call_soon(tell, *what)
 
 
-def _place_of(data: Any, read_bytes: int) -> Any:
-    """Return the memory of a raw command: of what is sent, for what is read, or None."""
+def _place_of(data: Any, read_bytes: int) -> memoryview:
+    """Return the memory of a raw command, for what is read or of what is sent; it may be empty."""
     if data is None:
-        return bytearray(read_bytes) if read_bytes else None
+        return memoryview(bytearray(read_bytes))
     if read_bytes:
         raise InvalidRequest("found both", "data and read_bytes", "one of them")
     place = as_bytes(data, "data")
     if len(place) > MOST_BYTES:
         raise InvalidRequest(f"found {len(place)} bytes", "data", f"at most {MOST_BYTES}")
-    return place or None
+    return place

@@ -253,24 +253,26 @@ class NamespaceFile:
 
     async def readinto(self, buffer: Any) -> int:
         """Fill a writable contiguous buffer; return how many bytes it got: all, but at the end."""
-        view = as_bytes(buffer, "buffer", writable=True)
-        async with self._lock:
-            self._require_open()
-            count = min(len(view), max(0, self._blocks.size_bytes - self._position))
-            await self._read(self._position, view[:count])
-            self._position += count
-            return count
+        # Views end here and below, or whoever keeps our exception would keep the caller's buffer.
+        with as_bytes(buffer, "buffer", writable=True) as view:
+            async with self._lock:
+                self._require_open()
+                count = min(len(view), max(0, self._blocks.size_bytes - self._position))
+                with view[:count] as into:
+                    await self._read(self._position, into)
+                self._position += count
+                return count
 
     async def write(self, data: Any) -> int:
         """Write a contiguous buffer, all of it; return its size in bytes."""
-        view = as_bytes(data, "data")
-        async with self._lock:
-            self._require_open()
-            if self._position + len(view) > self._blocks.size_bytes:
-                raise OSError(errno.ENOSPC, "a write beyond the end", self._blocks.name)
-            await self._write(self._position, view)
-            self._position += len(view)
-            return len(view)
+        with as_bytes(data, "data") as view:
+            async with self._lock:
+                self._require_open()
+                if self._position + len(view) > self._blocks.size_bytes:
+                    raise OSError(errno.ENOSPC, "a write beyond the end", self._blocks.name)
+                await self._write(self._position, view)
+                self._position += len(view)
+                return len(view)
 
     async def writelines(self, lines: Iterable[Any]) -> None:
         """Write several buffers, one behind the other."""
@@ -336,7 +338,8 @@ class NamespaceFile:
         if head:
             await self._blocks.read(offset - (block - head), edge, ahead=ahead)
             into[:head] = edge[block - head :]
-        await self._blocks.read(offset + head, into[head : len(into) - tail], ahead=ahead)
+        with into[head : len(into) - tail] as body:
+            await self._blocks.read(offset + head, body, ahead=ahead)
         if tail:
             await self._blocks.read(offset + len(into) - tail, edge, ahead=ahead)
             into[len(into) - tail :] = edge[:tail]
@@ -348,12 +351,13 @@ class NamespaceFile:
         block = self._blocks.block_bytes
         head = min(-offset % block, len(data))
         body = (len(data) - head) // block * block
-        if head:
-            await self._write_part(offset, data[:head])
-        if body:
-            await self._blocks.write(offset + head, data[head : head + body])
-        if head + body < len(data):
-            await self._write_part(offset + head + body, data[head + body :])
+        with data[:head] as first, data[head : head + body] as whole, data[head + body :] as last:
+            if first:
+                await self._write_part(offset, first)
+            if whole:
+                await self._blocks.write(offset + head, whole)
+            if last:
+                await self._write_part(offset + head + body, last)
 
     async def _write_part(self, offset: int, data: memoryview) -> None:
         """Write within one block: read it, change it, write it."""

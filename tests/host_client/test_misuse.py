@@ -27,14 +27,26 @@ from prestage.host_client import (
     NvmeError,
     RequestTimeout,
     connect,
+    open_namespace,
 )
 from prestage.host_client.association import ConnectRefused
 from prestage.host_client.nvme import Completion
 
-from .scripted import AER, BLOCK, BLOCKS, READ, Answer, Command, ScriptedTarget, scripted
+from .scripted import (
+    AER,
+    BLOCK,
+    BLOCKS,
+    READ,
+    WRITE,
+    Answer,
+    Command,
+    ScriptedTarget,
+    scripted,
+)
 from .test_requests import run
 
-Call = Callable[[Any], Awaitable[Any]]
+Call = Callable[..., Awaitable[Any]]
+COMPARE = 0x05
 RAGGED = [[0], [1, 2]]
 
 
@@ -423,3 +435,42 @@ def test_errors_go_to_other_processes_whole(error: HostError) -> None:
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
+
+
+FAILING: dict[str, Call] = {
+    "read": lambda c, b: c.read(1, 0, into=b),
+    "read_many": lambda c, b: c.read_many(1, [0, 1], 1, into=b),
+    "read_many, each": lambda c, b: c.read_many(1, [0], 2, into=[b]),
+    "write": lambda c, b: c.write(1, b, 0),
+    "write_many": lambda c, b: c.write_many(1, b, [0, 1], 1),
+    "compare": lambda c, b: c.compare(1, b, 0),
+    "readinto": lambda c, b: use_file(c, lambda file: file.readinto(b)),
+    "write to a file": lambda c, b: use_file(c, lambda file: file.write(b)),
+    "write from within a block": lambda c, b: use_file(c, lambda file: file.write(b), 5),
+    "beyond the end": lambda c, b: c.read(1, slba=BLOCKS, into=b),
+    "a wrong size": lambda c, b: c.read(1, 0, BLOCK, into=b),
+    "one of wrong size": lambda c, b: c.read_many(1, [0, 1], 2, into=[b, bytearray(1)]),
+}
+
+
+async def use_file(
+    controller: Controller, use: Callable[[Any], Awaitable[Any]], at: int = 0
+) -> Any:
+    async with open_namespace(controller) as file:
+        await file.seek(at)
+        return await use(file)
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_who_keeps_an_error_does_not_keep_the_buffer(name: str) -> None:
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        await controller.namespace(1)
+        for opcode in (READ, WRITE, COMPARE):
+            target.handlers[False, opcode] = lambda command: Answer(status=0x281)
+        buffer = bytearray(2 * BLOCK)
+        with pytest.raises(HostError) as caught:
+            await FAILING[name](controller, buffer)
+        buffer += b"ours"
+        assert caught.value.__traceback__ is not None
+
+    run(body)
