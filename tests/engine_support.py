@@ -392,6 +392,12 @@ class Engine:
             bytes(ffi.buffer(part, size)) for part, size in zip(parts, sizes, strict=True)
         )
 
+    def keep(self, slot: int) -> None:
+        lib.ps_engine_keep(self.engine, slot)
+
+    def let_go(self, slot: int) -> None:
+        lib.ps_engine_let_go(self.engine, slot)
+
 
 def target(digests: int = 0, *, hpda: int = 0, **config: Any) -> Engine:
     """A target engine after the negotiation, its ICResp sent."""

@@ -10,6 +10,7 @@ from engine_support import (
     H2C_DATA,
     LAST,
     SUCCESS,
+    TERMINATED,
     Engine,
     c2h_data,
     host,
@@ -54,6 +55,41 @@ def test_a_response_completes_its_slot() -> None:
     assert event.entry == response(second, 0x4002, 0x12345678, 7)[8:24]
     (event,) = engine.feed([response(first)])
     assert event.slot == first
+
+
+def test_a_cid_that_is_kept_goes_to_no_other_command() -> None:
+    engine = host(slot_count=2)
+    kept, _ = engine.submit(sqe(0))
+    engine.output()
+    engine.keep(kept)
+    (event,) = engine.feed([response(kept)])
+    assert (event.kind, event.slot) == (COMPLETION, kept)
+    other, _ = engine.submit(sqe(0))
+    assert other != kept
+    assert engine.submit(sqe(0))[0] == -1
+    engine.let_go(kept)
+    assert engine.submit(sqe(0))[0] == kept
+
+
+def test_a_cid_that_is_let_go_before_its_command_has_ended_is_free_when_it_has() -> None:
+    engine = host(slot_count=1)
+    slot, _ = engine.submit(sqe(0))
+    engine.output()
+    engine.keep(slot)
+    engine.let_go(slot)
+    assert engine.submit(sqe(0))[0] == -1
+    engine.feed([response(slot)])
+    assert engine.submit(sqe(0))[0] == slot
+
+
+def test_a_second_response_to_a_cid_that_is_kept_is_a_fault() -> None:
+    engine = host()
+    slot, _ = engine.submit(sqe(0))
+    engine.output()
+    engine.keep(slot)
+    engine.feed([response(slot)])
+    (event,) = engine.feed([response(slot)])
+    assert event.kind == TERMINATED
 
 
 def test_no_more_commands_than_slots() -> None:
