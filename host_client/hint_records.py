@@ -16,6 +16,7 @@ from prestage.ext.records import (
     Cancel,
     Intent,
     Range,
+    Record,
     Residency,
     Retain,
     SetRecord,
@@ -47,6 +48,25 @@ def as_ranges(ranges: Ranges) -> tuple[Range, ...]:
         )
     except TypeError as error:
         raise InvalidHint(f"{error}", "ranges", "pairs of SLBA and NLB") from None
+
+
+def require_integers(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise `InvalidHint` for an array of anything else: fractions would be cut off."""
+    if array.dtype.kind not in "iu":
+        raise InvalidHint(f"found an array of {array.dtype}", name, "integers")
+
+
+def as_records(records: Iterable[Record]) -> list[Record]:
+    """Return records as a list. Raises `InvalidHint` for what is none."""
+    expected = "records of prestage.ext.records"
+    try:
+        every = list(records)
+    except TypeError as error:
+        raise InvalidHint(f"{error}", "records", expected) from None
+    for one in every:
+        if not isinstance(one, Record):
+            raise InvalidHint(f"found {type(one).__name__}", "records", expected)
+    return every
 
 
 def span_us(deadline: Seconds | None, deadline_us: int | None) -> int:
@@ -86,10 +106,14 @@ def set_record(
 
 
 def signature_record(
-    nsid: int, slba: int, nlb: int, vector: bytes, *, family: int, ttl: Seconds | None
+    nsid: int, slba: int, nlb: int, vector: Any, *, family: int, ttl: Seconds | None
 ) -> Signature:
     """Return a SIGNATURE record (5.2.4)."""
-    return Signature(nsid, slba, nlb, bytes(vector), family, span_ms(ttl, "ttl"))
+    try:
+        bits = bytes(memoryview(vector))
+    except TypeError as error:
+        raise InvalidHint(f"{error}", "vector", "8 or 16 bytes") from None
+    return Signature(nsid, slba, nlb, bits, family, span_ms(ttl, "ttl"))
 
 
 def intent_record(

@@ -131,6 +131,7 @@ class Hints:
     async def _define_many(
         self, set_id: int, pairs: Integers, *, nsid: int, ordered: bool, ttl: Seconds | None
     ) -> Report:
+        make.require_integers(pairs, "ranges")
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise InvalidHint(f"found an array {pairs.shape}", "ranges", "an array [count, 2]")
         if not await self._is_there(1):
@@ -186,21 +187,26 @@ class Hints:
         """
         if isinstance(slba, np.ndarray):
             return await self._sign_many(slba, nlb, vector, nsid=nsid, family=family, ttl=ttl)
-        if not isinstance(nlb, int):
+        if isinstance(nlb, np.ndarray):
             raise InvalidHint(f"found {type(nlb).__name__}", "nlb", "a number, as slba is")
-        record = make.signature_record(nsid, slba, nlb, bytes(vector), family=family, ttl=ttl)
+        record = make.signature_record(nsid, slba, nlb, vector, family=family, ttl=ttl)
         return await self.submit([record])
 
     async def _sign_many(
         self, slba: Integers, nlb: Any, vectors: Any, *, nsid: int, family: int, ttl: Seconds | None
     ) -> Report:
+        counts = np.asarray(nlb)
+        make.require_integers(slba, "slba")
+        make.require_integers(counts, "nlb")
+        if counts.shape not in ((), slba.shape):
+            raise InvalidHint(f"found an array {counts.shape}", "nlb", f"a number, or {slba.shape}")
         if not await self._is_there(slba.size):
             return Report()
         batches = self._batches
         with hint_errors(self.carrier.where):
             made = encode_signatures(
                 slba,
-                np.broadcast_to(np.asarray(nlb), slba.shape),
+                np.broadcast_to(counts, slba.shape),
                 np.asarray(vectors),
                 nsid=nsid,
                 writer=batches.writer,
@@ -361,7 +367,7 @@ class Hints:
         `why`: read the answer page of each batch, also where nothing in it asks, for the reason of
         what was dropped.
         """
-        every = list(records)
+        every = make.as_records(records)
         if not await self._is_there(len(every)):
             return Report()
         asks = why or any(isinstance(one, ASKING) for one in every)
