@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
 from datetime import timedelta
 from numbers import Real
+from operator import index
 from typing import Any
 
 from prestage.host_client.errors import InvalidRequest
@@ -23,9 +23,11 @@ def integer(value: Any, name: str, least: int | None = None, most: int | None = 
     Raises `InvalidRequest`.
     """
     try:
-        number = operator.index(value)
+        number = index(value)
     except TypeError:
         raise InvalidRequest(f"found {value!r}", name, "a whole number") from None
+    if least is None and most is None:
+        return number
     if (least is not None and number < least) or (most is not None and number > most):
         raise InvalidRequest(f"found {number}", name, f"{least} to {most}")
     return number

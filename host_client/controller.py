@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -231,8 +230,11 @@ class Controller(Connection):
         """Move `view`: a `Mover` when the first arguments are given."""
         if len(view) <= self._link.max_transfer_bytes:
             whole = entry(extent.slba, extent.nlb)
-            with suppress(Uncut):
+            try:
                 await self._transfer(whole, view[:], repeat=repeat, is_read=is_read)
+            except Uncut:
+                pass
+            else:
                 return
         memory = Memory(view, writable=is_read)
         starts, counts = np.array([extent.slba]), np.array([extent.nlb])

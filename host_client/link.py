@@ -106,7 +106,8 @@ class Link:
             raise InvalidRequest("found another event loop", self._where, "the one that opened it")
 
     def _require_queues(self) -> None:
-        self.require_open()
+        if asyncio.get_running_loop() is not self._loop or not self.connects:
+            self.require_open()
         if self.options.queues == 0:
             raise InvalidRequest("found 0", "queues", "at least 1, to carry out I/O commands")
 

@@ -47,6 +47,8 @@ def read_hint(
 ) -> ReadHint:
     """Return what the arguments of a read say. Raises `InvalidRequest`."""
     is_dated = not (deadline is None and priority is None and session == 0)
+    if not is_dated and access == 0:
+        return PLAIN[0]
     access = integer(access, "access", 0, len(PLAIN) - 1)
     if not is_dated:
         return PLAIN[access]

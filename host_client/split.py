@@ -13,6 +13,7 @@ from prestage.host_client.arguments import integer
 from prestage.host_client.errors import InvalidRequest
 from prestage.host_client.nvme import MAX_BLOCKS, Namespace
 
+PLAIN = (bytes, bytearray)
 TENSOR = "a contiguous tensor of the CPU"
 
 
@@ -33,8 +34,8 @@ def extent_of(
     nlb: int | None,
 ) -> Extent:
     """Return the blocks that were asked for, by bytes or by blocks. Raises `InvalidRequest`."""
-    slba = _in_blocks(namespace, ("offset", "slba"), offset, slba)
-    nlb = _in_blocks(namespace, ("length", "nlb"), length, nlb)
+    slba = _in_blocks(namespace.block_bytes, ("offset", "slba"), offset, slba)
+    nlb = _in_blocks(namespace.block_bytes, ("length", "nlb"), length, nlb)
     if nlb < 1 or slba < 0 or slba + nlb > namespace.blocks:
         where = f"namespace {namespace.nsid}"
         expected = f"at least one of its blocks, 0 to {namespace.blocks - 1}"
@@ -42,9 +43,7 @@ def extent_of(
     return Extent(slba, nlb)
 
 
-def _in_blocks(
-    namespace: Namespace, names: tuple[str, str], in_bytes: int | None, in_blocks: int | None
-) -> int:
+def _in_blocks(block_bytes: int, names: tuple[str, str], in_bytes: Any, in_blocks: Any) -> int:
     """Return in blocks what is said in bytes or in blocks, but not in both."""
     if (in_bytes is None) == (in_blocks is None):
         found = "found none" if in_bytes is None else "found both"
@@ -52,10 +51,9 @@ def _in_blocks(
     if in_bytes is None:
         return integer(in_blocks, names[1])
     size = integer(in_bytes, names[0])
-    if size % namespace.block_bytes:
-        expected = f"a multiple of {namespace.block_bytes} bytes"
-        raise InvalidRequest(f"found {size}", names[0], expected)
-    return size // namespace.block_bytes
+    if size % block_bytes:
+        raise InvalidRequest(f"found {size}", names[0], f"a multiple of {block_bytes} bytes")
+    return size // block_bytes
 
 
 def pieces(extent: Extent) -> Iterator[Extent]:
@@ -70,6 +68,8 @@ def as_buffer(data: Any) -> Any:
     Raises `InvalidRequest` for a tensor that is not contiguous, or not in memory of the CPU, and
     for an array of Python objects, whose bytes are pointers.
     """
+    if isinstance(data, PLAIN):
+        return data
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
         return _tensor_bytes(data, torch)
