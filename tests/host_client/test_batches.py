@@ -105,6 +105,29 @@ def test_a_tensor_is_a_source_and_a_destination(url: str) -> None:
     on(url, body)
 
 
+def test_tensors_that_are_no_plain_memory_are_refused() -> None:
+    torch: Any = pytest.importorskip("torch")
+    plain = torch.zeros(1024, 2)
+    wrong = {
+        "turned": plain.T,
+        "spread": torch.zeros(1).expand(1024),
+        "nowhere": torch.zeros(1024, device="meta"),
+        "sparse": plain.to_sparse(),
+        "conjugated on demand": torch.zeros(512, dtype=torch.complex64).conj(),
+        "nested": torch.nested.nested_tensor([torch.zeros(512), torch.zeros(512)]),
+    }
+
+    async def body(target: ScriptedTarget, controller: Controller) -> None:
+        for tensor in wrong.values():
+            with pytest.raises(InvalidRequest, match="a contiguous tensor of the CPU"):
+                await controller.write(1, tensor, 0)
+            with pytest.raises(InvalidRequest, match="a contiguous tensor of the CPU"):
+                await controller.read_many(1, [0], 1, into=tensor)
+        assert not target.io(WRITE) and not target.io(READ)
+
+    run(body)
+
+
 def test_no_extents_are_no_request() -> None:
     async def body(target: ScriptedTarget, controller: Controller) -> None:
         assert await controller.read_many(1, [], 1) == b""
