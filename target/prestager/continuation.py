@@ -10,7 +10,7 @@ from prestage.target.prestager.bursts import Bursts
 from prestage.target.prestager.extents import I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.groups import SHARED, Groups
-from prestage.target.prestager.successors import Followers
+from prestage.target.prestager.successors import Followers, at_time
 
 __all__ = ["continuing"]
 
@@ -32,12 +32,12 @@ def continuing(
     none = np.zeros(0, np.int64)
     waits = bursts.open()
     if waits is None:
-        return Followers(none, np.zeros(0), np.zeros(0))
+        return at_time(none, np.zeros(0), np.zeros(0))
     order = np.argsort(waits.flows, kind="stable")
     order = order[~waits.is_write[order]]
     flow, time_s = waits.flows[order], waits.times_s[order]
     if len(flow) == 0:
-        return Followers(none, np.zeros(0), np.zeros(0))
+        return at_time(none, np.zeros(0), np.zeros(0))
     last = np.flatnonzero(np.append(flow[1:] != flow[:-1], True))
     first = np.append(0, last[:-1] + 1)
     row = waits.rows[order[last]]
@@ -54,4 +54,4 @@ def continuing(
     goes_on = left > 0
     number, first_of = np.unique(number[goes_on], return_index=True)
     lags_s = (left * pace_s)[goes_on][first_of]
-    return Followers(number, np.full(len(number), CHANCE), lags_s)
+    return at_time(number, np.full(len(number), CHANCE), lags_s)

@@ -372,7 +372,7 @@ class Prestager:
         reading = continuing(self._bursts, self._extents, groups, self._flows, now_s)
         reading = reading.where(groups.missing[reading.groups] != 0)
         dated = [
-            (source, by_date(followers, now_s, prices))
+            (source, by_date(followers, now_s, prices.memory, prices.flash))
             for source, followers in ((Source.CONTINUATION, reading), *self._expected.take(now_s))
         ]
         due = self._speculation.planner.by_return(now_s, self._retention.outlook, prices.memory)

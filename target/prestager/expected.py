@@ -55,6 +55,7 @@ def _joined(
         np.concatenate((one.groups, other.groups)),
         np.concatenate((one.chances, other.chances)),
         np.concatenate((one.lags_s, other.lags_s)),
+        np.concatenate((one.given_up_s, other.given_up_s)),
     )
     return both, np.concatenate((one_s, other_s))
 
@@ -63,8 +64,7 @@ def _part(
     every: tuple[Followers, NDArray[np.float64]], which: I64
 ) -> tuple[Followers, NDArray[np.float64]]:
     followers, until_s = every
-    some = Followers(followers.groups[which], followers.chances[which], followers.lags_s[which])
-    return some, until_s[which]
+    return followers.where(which), until_s[which]
 
 
 def _latest(numbers: I64) -> I64:

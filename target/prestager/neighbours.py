@@ -2,9 +2,10 @@
 
 Extents with one signature are one document. When some of it is touched, the documents nearest to it
 by Hamming distance are asked for: the search is exact, over all signatures, a few at a time. How
-near is near is learned: of the neighbours at each distance, how many are touched soon after. So is
-how much more it means that several neighbours were touched lately: one alone may have been read for
-any reason. The chance is taken never to rise with the distance.
+near is near is learned: of the neighbours at each distance, how many are touched before all that
+is near to them has been silent for a time. So is that time, and how much more it means that several
+neighbours were touched lately: one alone may have been read for any reason. The chance is taken
+never to rise with the distance.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from prestage.target.prestager.successors import Followers
 __all__ = ["Neighbours", "falling", "hamming"]
 
 MOST_BITS: Final = 128
-WITHIN_S: Final = 120.0
-"""A neighbour that is not touched so soon after was none."""
+SILENCE: Final = 4.0
+"""A document is given up when no neighbour of it was touched for so many times as long as it is,
+in the mean, between the last such touch and that of a document that comes."""
+MOST_SILENCE_S: Final = 300.0
+PRIOR_CAME: Final = 16.0
+PRIOR_LAG_S: Final = 15.0
+"""So many documents came so long after a neighbour, before anything is known."""
 AGAIN_S: Final = 2.0
 """What is touched again so soon is in one use: it counts once, and could not have been fetched."""
 PENDING: Final = 8192
@@ -40,8 +46,6 @@ WARMTHS: Final = np.array([1.3, 1.8, 2.4, 4.0])
 """Between levels of warmth: how many neighbours were touched of late, this one included."""
 PRIOR_ASKED: Final = 8.0
 PRIOR_USED: Final = 0.4
-LAG_SHARE: Final = 0.1
-"""Of the remembered lag that what came last makes."""
 DISTANCES: Final = MOST_BITS + 1
 
 U64 = NDArray[np.uint64]
@@ -106,7 +110,13 @@ class Neighbours:
         self._pending_as = np.zeros((2, PENDING), np.int64)
         self._pending_since_s = np.zeros(PENDING)
         self._pended = 0
-        self._lag_s = WITHIN_S / 4
+        self._waits = np.zeros((2, 2))
+        """Of what was given up and of what came, as far as it was likely enough to be said: how
+        often, and how long it was waited for, all together."""
+        self._lags_s = 0.0
+        """Of what came, from its neighbour's last touch, all together."""
+        self.silence_s = 0.0
+        """Without a neighbour's touch, after which what is waited for is given up."""
         self.update()
 
     # ---- signatures ----
@@ -184,7 +194,9 @@ class Neighbours:
         groups, chances = self._groups_of(near, chances, owner_of)
         may = (chances >= LEAST_CHANCE) & ~np.isin(groups, owner_of[rows])
         groups, chances = groups[may], chances[may]
-        return Followers(groups, chances, np.full(len(groups), self._lag_s))
+        given_up_s, lag_s = (self._waits[1] + self.silence_s) / (self._waits[0] + 1)
+        one = np.ones(len(groups))
+        return Followers(groups, chances, lag_s * one, given_up_s * one)
 
     def _touch(self, rows: I64, now_s: float) -> I64:
         """Return the signatures of extents whose use begins now, in the order of their numbers."""
@@ -195,18 +207,23 @@ class Neighbours:
         return np.asarray(numbers[begins], np.int64)
 
     def _settle(self, touched: I64, now_s: float) -> None:
-        """These were touched: those that were waited for were neighbours indeed."""
-        came = np.flatnonzero((self._pending >= 0) & np.isin(self._pending, touched))
-        lag_s = now_s - self._pending_since_s[came]
-        in_time = lag_s <= WITHIN_S
-        came_at_once = lag_s <= AGAIN_S
-        level, distance = self._pending_as
-        at_once, soon = came[came_at_once], came[in_time & ~came_at_once]
-        np.subtract.at(self.asked, (level[at_once], distance[at_once]), 1)
-        np.add.at(self.used, (level[soon], distance[soon]), 1)
-        if len(soon):
-            self._lag_s += LAG_SHARE * (float(lag_s[in_time & ~came_at_once].mean()) - self._lag_s)
-        self._pending[came] = ABSENT
+        """These were touched: of what was waited for they came, and what is cold did not."""
+        until_s = self._warmed_s[self._pending] + self.silence_s
+        is_over = until_s < now_s
+        ends = np.flatnonzero((self._pending >= 0) & (is_over | np.isin(self._pending, touched)))
+        came = ~is_over[ends]
+        waited_s = np.where(came, now_s, until_s[ends]) - self._pending_since_s[ends]
+        counts = waited_s > AGAIN_S
+        level, distance = self._pending_as[:, ends]
+        np.add.at(self.asked, (level[counts], distance[counts]), 1)
+        is_used = counts & came
+        np.add.at(self.used, (level[is_used], distance[is_used]), 1)
+        is_said = counts & (self._chance[level, distance] >= LEAST_CHANCE)
+        for kind, which in enumerate((is_said & ~came, is_said & came)):
+            self._waits[:, kind] += np.sum(which), np.sum(waited_s[which])
+        lag_s = now_s - self._warmed_s[self._pending[ends]]
+        self._lags_s += float(np.sum(lag_s[is_said & came]))
+        self._pending[ends] = ABSENT
 
     def _near(self, number: int, is_in_use: Bools, now_s: float) -> Likely:
         """Return the nearest signatures that are not touched now, and the chance of each."""
@@ -230,7 +247,6 @@ class Neighbours:
     def _wait_for(
         self, numbers: I64, level: I64, distance: NDArray[np.uint8], now_s: float
     ) -> None:
-        np.add.at(self.asked, (level, distance), 1)
         place = (self._pended + np.arange(len(numbers))) % PENDING
         self._pended += len(numbers)
         self._pending[place] = numbers
@@ -252,9 +268,13 @@ class Neighbours:
         factor = 2.0 ** (-elapsed_s / self._half_life_s)
         self.asked *= factor
         self.used *= factor
+        self._waits *= factor
+        self._lags_s *= factor
 
     def update(self) -> None:
         """Take the chances by distance anew."""
+        lag_s = (self._lags_s + PRIOR_CAME * PRIOR_LAG_S) / (float(self._waits[0, 1]) + PRIOR_CAME)
+        self.silence_s = min(SILENCE * lag_s, MOST_SILENCE_S)
         asked = self.asked + PRIOR_ASKED
         used = self.used + PRIOR_USED
         for level, chance in enumerate(self._chance):

@@ -12,19 +12,14 @@ from prestage.target.prestager.extents import I64, WAITING, ExtentMap
 from prestage.target.prestager.formation import Bools
 from prestage.target.prestager.groups import FREE, Groups
 from prestage.target.prestager.hazard import F64
-from prestage.target.prestager.prices import Outlook, Prices
+from prestage.target.prestager.prices import Outlook
 from prestage.target.prestager.shared import Gauges
-from prestage.target.prestager.successors import Followers
+from prestage.target.prestager.successors import LONGEST_S, SHORTEST_S, Followers
 
 __all__ = ["Candidates", "Plan", "Planner", "by_date", "room_for"]
 
 STRIPE: Final = 1 << 17
 """Groups that are looked at in one turn."""
-SHORTEST_S: Final = 1.0
-LONGEST_S: Final = 900.0
-"""How far ahead the deadline of a prediction may be."""
-LATE: Final = 3.0
-"""What is wanted at a known time is given up when it is so many times as late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +101,17 @@ def room_for(gauges: Gauges, horizon_s: float) -> int:
     return max(0, int(free / gauges.slot_size))
 
 
-def by_date(followers: Followers, now_s: float, prices: Prices) -> Candidates:
+def by_date(
+    followers: Followers, now_s: float, memory_price: float, flash_price: float
+) -> Candidates:
     """Return groups that are wanted at a known time, of which a fetch is worth its prices.
 
     Held from now on, each costs memory until its time, or until it is given up; what a second of
     it gains is the index.
     """
     chances, lags_s = followers.chances, np.maximum(followers.lags_s, SHORTEST_S)
-    given_up_s = np.clip(LATE * followers.lags_s + SHORTEST_S, SHORTEST_S, LONGEST_S)
+    given_up_s = followers.given_up_s
     held_s = chances * lags_s + (1 - chances) * given_up_s
-    gains = (chances - prices.flash) / held_s / max(prices.memory, 1e-12)
+    gains = (chances - flash_price) / held_s / max(memory_price, 1e-12)
     found = Candidates(followers.groups, gains, chances, now_s + given_up_s)
     return found.where(gains > 1)

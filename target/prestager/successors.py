@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from prestage.target.prestager.extents import ABSENT, I64
 from prestage.target.prestager.hazard import F64
 
-__all__ = ["Followers", "Successors"]
+__all__ = ["LONGEST_S", "SHORTEST_S", "Followers", "Successors", "at_time"]
 
 WAYS: Final = 4
 PRIOR: Final = 4.0
@@ -24,19 +24,36 @@ PRIOR: Final = 4.0
 LAG_SHARE: Final = 0.3
 """Of a remembered lag that the newest one makes."""
 LEAST_LAG_S: Final = 0.05
+LATE: Final = 3.0
+"""What is wanted at a known time is given up when it is so many times as late."""
+SHORTEST_S: Final = 1.0
+LONGEST_S: Final = 900.0
+"""How far ahead the deadline of a prediction may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """Groups that are likely next: with what chance, and after how long. Arrays of one shape."""
+    """Groups that are likely next: with what chance, and after how long. Arrays of one shape.
+
+    What does not come is given up after `given_up_s`.
+    """
 
     groups: I64
     chances: F64
     lags_s: F64
+    given_up_s: F64
 
-    def where(self, which: NDArray[np.bool_]) -> Followers:
+    def where(self, which: NDArray[np.bool_] | I64) -> Followers:
         """Return some of them."""
-        return Followers(self.groups[which], self.chances[which], self.lags_s[which])
+        return Followers(
+            self.groups[which], self.chances[which], self.lags_s[which], self.given_up_s[which]
+        )
+
+
+def at_time(groups: I64, chances: F64, lags_s: F64) -> Followers:
+    """Return followers that are wanted at a known time, and given up when they are late."""
+    given_up_s = np.clip(LATE * lags_s + SHORTEST_S, SHORTEST_S, LONGEST_S)
+    return Followers(groups, chances, lags_s, given_up_s)
 
 
 class Successors:
@@ -95,7 +112,7 @@ class Successors:
         targets = self._next[place]
         chance = self._weight[place] / (self._visits[place, None] + PRIOR)
         row, way = np.nonzero((targets != ABSENT) & (chance > 0))
-        return Followers(
+        return at_time(
             targets[row, way].astype(np.int64),
             np.minimum(chance[row, way], 1).astype(np.float64),
             np.exp(self._lag[place][row, way].astype(np.float64)),

@@ -5,12 +5,12 @@ import numpy as np
 from prestage.target.prestager.expected import MOST, Expected
 from prestage.target.prestager.groups import FREE, Groups
 from prestage.target.prestager.ledger import Source
-from prestage.target.prestager.successors import Followers
+from prestage.target.prestager.successors import Followers, at_time
 
 
 def followers(numbers: list[int], *, chance: float = 0.5, lag_s: float = 10.0) -> Followers:
     count = len(numbers)
-    return Followers(np.array(numbers), np.full(count, chance), np.full(count, lag_s))
+    return at_time(np.array(numbers), np.full(count, chance), np.full(count, lag_s))
 
 
 def made(count: int) -> tuple[Groups, Expected]:

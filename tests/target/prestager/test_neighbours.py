@@ -8,7 +8,6 @@ from prestage.target.prestager.neighbours import (
     AGAIN_S,
     LOOKS,
     MOST,
-    WITHIN_S,
     Neighbours,
     falling,
     hamming,
@@ -30,7 +29,7 @@ def vector(value: int) -> bytes:
 
 
 def touched(near: Neighbours, rows: list[int], now_s: float) -> dict[int, float]:
-    found = near.after(np.array(rows), EVERYWHERE, now_s)
+    found = near.after(np.array(rows, np.int64), EVERYWHERE, now_s)
     assert len(set(found.groups.tolist())) == len(found.groups)
     return dict(zip(found.groups.tolist(), found.chances.tolist(), strict=True))
 
@@ -123,12 +122,41 @@ def test_what_is_touched_again_at_once_is_one_use_and_says_nothing_new() -> None
         near.sign(row, vector(row), 128, 1)
     assert touched(near, [0], 1.0) != {}
     assert touched(near, [0], 1.0 + AGAIN_S / 2) == {}
-    assert near.asked.sum() == 1
     assert touched(near, [1], 1.0 + AGAIN_S / 2) == {}, "the other is in use"
     assert near.asked.sum() == 0 and near.used.sum() == 0
     touched(near, [0], 100.0)
-    touched(near, [1], 100.0 + WITHIN_S + 1)
-    assert near.used.sum() == 0, "it came too late"
+    touched(near, [1], 100.0 + near.silence_s + 1)
+    assert near.asked.sum() == 1 and near.used.sum() == 0, "it came too late"
+
+
+@pytest.mark.usefixtures("_all_are_said")
+def test_a_document_is_waited_for_until_its_neighbours_are_silent() -> None:
+    near = Neighbours(64, 1e9)
+    for row in range(3):
+        near.sign(row, vector(1 << row), 128, 1)
+    step_s = 0.9 * near.silence_s
+    for turn in range(4):  # 0 and 1 in turn, 2 is asked for each time
+        touched(near, [turn % 2], 100.0 + step_s * turn)
+    touched(near, [2], 100.0 + step_s * 4)
+    assert near.used.sum() == near.asked.sum() == 3 + 4, "0 and 1 came three times, 2 of four asks"
+
+
+@pytest.mark.usefixtures("_all_are_said")
+def test_how_long_neighbours_are_silent_is_learned() -> None:
+    silences_s = []
+    for lag_s in (3.0, 30.0):
+        near = Neighbours(64, 1e9)
+        for row in range(2):
+            near.sign(row, vector(row), 128, 1)
+        for turn in range(200):
+            touched(near, [0], 1000.0 * turn)
+            touched(near, [1], 1000.0 * turn + lag_s)
+        near.update()
+        silences_s.append(near.silence_s)
+        found = near.after(np.array([0]), EVERYWHERE, 1e6)
+        assert found.lags_s[0] == pytest.approx(lag_s, rel=0.1)
+        assert found.given_up_s[0] > lag_s
+    assert silences_s[0] < 20 < 100 < silences_s[1]
 
 
 @pytest.mark.usefixtures("_all_are_said")
@@ -137,6 +165,7 @@ def test_many_at_once_are_looked_at_as_far_as_there_is_time() -> None:
     for row in range(4 * LOOKS):
         near.sign(row, vector(row << 3), 128, 1)
     touched(near, list(range(2 * LOOKS)), 1.0)
+    touched(near, [], 2.0 + near.silence_s)
     assert near.asked.sum() == MOST * LOOKS
 
 
@@ -153,7 +182,9 @@ def test_what_is_unlikely_is_watched_and_not_said() -> None:
     near = Neighbours(64, 1e9)
     for row in range(2):
         near.sign(row, vector(row), 128, 1)
-    assert touched(near, [0], 0.0) == {} and near.asked.sum() == 1
+    assert touched(near, [0], 0.0) == {}
+    touched(near, [], 1.0 + near.silence_s)
+    assert near.asked.sum() == 1
     for turn in range(1, 20):
         touched(near, [0], 1000.0 * turn)
         touched(near, [1], 1000.0 * turn + 10)
