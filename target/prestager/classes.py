@@ -17,7 +17,7 @@ from prestage.target.prestager.ages import CLASSES, OWN_CLASSES
 
 __all__ = [
     "GAP_EDGES_S", "HELD", "HOLDS_S", "LEVELS", "SCORES", "STRATA", "STRATUM", "STRATUM_AGAIN",
-    "STRATUM_ONCE", "STRATUM_SHARED", "hold_classes", "queue_classes", "value_classes",
+    "STRATUM_ONCE", "STRATUM_SHARED", "held_for", "hold_classes", "queue_classes", "value_classes",
 ]  # fmt: skip
 
 HOLDS_S: Final = np.array([2.0, 8.0, 32.0, 128.0, 512.0, 2048.0])
@@ -62,6 +62,12 @@ def hold_classes(holds_s: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the class of what is to be held so long at least, as far as there is one."""
     step = np.searchsorted(HOLDS_S, holds_s)
     return np.asarray(HELD + np.minimum(step, len(HOLDS_S) - 1), np.uint8)
+
+
+def held_for(hold_s: float) -> tuple[int, float]:
+    """Return the class and the age, in seconds, of what is to be held for so long from now on."""
+    step = min(int(np.searchsorted(HOLDS_S, hold_s)), len(HOLDS_S) - 1)
+    return HELD + step, max(float(HOLDS_S[step]) - hold_s, 0.0)
 
 
 LEVELS: Final = np.clip((np.arange(CLASSES) - OWN_CLASSES) / 2, 0, 15.5)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from prestage.target.prestager.announced import Announced, age_of_worth
 from prestage.target.prestager.bursts import Bursts
-from prestage.target.prestager.classes import hold_classes
+from prestage.target.prestager.classes import held_for, hold_classes
 from prestage.target.prestager.continuation import continuing
 from prestage.target.prestager.expected import Expected
 from prestage.target.prestager.extents import ABSENT, EXTENT_BITS, I64, ExtentMap
@@ -36,7 +36,7 @@ from prestage.target.prestager.planner import Candidates, by_date, room_for
 from prestage.target.prestager.retention import Retention
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.prestager.speculation import Fetches, Speculation, SpeculationConfig
-from prestage.target.prestager.successors import Successors
+from prestage.target.prestager.successors import Followers, Successors
 from prestage.target.prestager.tables import FETCH_WORTH, LEARNED
 from prestage.target.ring import RingWaits
 
@@ -47,6 +47,8 @@ CHUNK: Final = 16384
 USE_HALF_LIFE_S: Final = 120.0
 """Of what was read from flash of late."""
 SUCCESSOR_GROUPS: Final = 1 << 16
+MOST_HELD: Final = 2048
+"""Extents that are told at a time to be held on: there are orders for fetches too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class Prestager:
         )  # fmt: skip
         self._expected = Expected(groups)
         self._unsaid: list[I64] = []
+        self._held: list[NDArray[np.void]] = []
+        """Orders to hold on to what is there already and is wanted soon."""
         self._doomed: list[I64] = []
         """Rows of extents that are no more."""
         self._policy = self._retention.shadows.chosen
@@ -170,7 +174,8 @@ class Prestager:
         values = None
         if now_s - self._refreshed_s >= self._config.refresh_s:
             values = self._refresh(now_s)
-        orders = [self._classify(now_s)]
+        orders = [self._classify(now_s), *self._held]
+        self._held.clear()
         if now_s - self._ticked_s >= self._config.tick_s:
             self._ticked_s = now_s
             self._speculation.expire(now_s)
@@ -257,6 +262,20 @@ class Prestager:
         if neighbours is not None:
             near = neighbours.after(touches.rows, self._extents.group, now_s)
             self._expected.add(Source.NEIGHBOUR, near, now_s)
+            self._hold(near, neighbours.silence_s, now_s)
+
+    def _hold(self, wanted: Followers, hold_s: float, now_s: float) -> None:
+        """Let what is there of groups that are worth it stay for so long, as if fetched now."""
+        if self._retention.shadows.is_harmed:
+            return
+        chosen = by_date(wanted, now_s, self._retention.prices.memory, flash_price=0.0)
+        best_first = np.argsort(-chosen.gains, kind="stable")
+        _, rows = self._groups.members(chosen.groups[best_first], self._extents)
+        rows = rows[self._extents.resident[rows] != 0][:MOST_HELD]
+        orders = self._orders(rows, OrderKind.CLASSIFY)
+        orders["value_class"], age_s = held_for(hold_s)
+        orders["age_ns"] = int(age_s * 1e9)
+        self._held.append(orders)
 
     def _documents(self, rows: I64) -> I64:
         neighbours = self._hints.neighbours

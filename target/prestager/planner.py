@@ -107,7 +107,7 @@ def by_date(
     """Return groups that are wanted at a known time, of which a fetch is worth its prices.
 
     Held from now on, each costs memory until its time, or until it is given up; what a second of
-    it gains is the index.
+    it gains is the index. What is there already costs no flash.
     """
     chances, lags_s = followers.chances, np.maximum(followers.lags_s, SHORTEST_S)
     given_up_s = followers.given_up_s

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from prestage.target.errors import Invalid
+from prestage.target.prestager.classes import HELD
 from prestage.target.prestager.engine import Decision, Prestager, PrestagerConfig
 from prestage.target.prestager.shared import Gauges, OrderEnd, OrderKind
 from prestage.target.ring import FACT, FactFlag, FactKind
@@ -135,6 +136,31 @@ def test_of_a_burst_the_deepest_in_the_chain_is_classified_first() -> None:
     orders = tier.decide(9.0).orders
     extents = (orders["offset"] // SLOT).tolist()
     assert extents == [*range(1019, 999, -1), *range(2019, 1999, -1)]
+
+
+def sign(prestager: Prestager, documents: int) -> None:
+    """Sign the first 4 extents of as many chains, alike but for some bits."""
+    facts = np.zeros(4 * documents, FACT)
+    for index, fact in enumerate(facts):
+        fact["kind"], fact["offset"] = FactKind.SIGNATURE, (index // 4 * 1000 + index % 4) * SLOT
+        fact["length"], fact["aux"], fact["id"] = SLOT, 64 << 16, 1 << index // 4
+    prestager.observe(facts)
+
+
+def test_what_is_there_and_near_to_what_is_read_is_held() -> None:
+    tier = Tier(made())
+    sign(tier.prestager, 6)
+    held: set[int] = set()
+    for turn in range(20):
+        for document in range(6):
+            now_s = 1000.0 * turn + 5 * document + 1
+            tier.burst(now_s, range(1000 * document, 1000 * document + 4), is_write=turn == 0)
+            for wait_s in (0.25, 2.5, 4.75):
+                orders = tier.decide(now_s + wait_s).orders
+                is_held = orders["value_class"] >= HELD
+                is_held &= orders["kind"] == OrderKind.CLASSIFY
+                held |= {int(each) // SLOT for each in orders["offset"][is_held]}
+    assert held == {1000 * document + each for document in range(6) for each in range(4)}
 
 
 def test_what_was_learned_goes_on_in_another_prestager() -> None:

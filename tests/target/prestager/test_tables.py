@@ -20,6 +20,7 @@ from prestage.target.prestager.classes import (
     STRATUM_AGAIN,
     STRATUM_ONCE,
     STRATUM_SHARED,
+    held_for,
     hold_classes,
     queue_classes,
     value_classes,
@@ -56,6 +57,8 @@ def test_queues_grow_with_touches_and_holds_with_time() -> None:
     assert queues.max() < HELD
     holds = hold_classes(np.array([0.5, 2.0, 3.0, 1e9]))
     assert holds.tolist() == [HELD, HELD, HELD + 1, CLASSES - 1]
+    assert held_for(2.0) == (HELD, 0.0) and held_for(3.0) == (HELD + 1, 5.0)
+    assert held_for(1e9) == (CLASSES - 1, 0.0)
 
 
 def test_the_table_of_lru_falls_with_age_alike_for_all() -> None:
