@@ -313,6 +313,7 @@ class Prestager:
         if self._hints.neighbours is not None:
             self._hints.neighbours.fade(elapsed_s)
             self._hints.neighbours.update()
+            self._retention.shadows.is_promising = self._hints.neighbours.are_likely
         self._announced.fade(2.0 ** (-elapsed_s / self._config.half_life_s), self._refreshed_s)
         factor = 2.0 ** (-elapsed_s / USE_HALF_LIFE_S)
         self._reads *= factor

@@ -57,13 +57,21 @@ class Force:
         self._late_reads *= factor
 
     def choose(
-        self, now_s: float, reads: float, ratios: Mapping[str, float], *, is_bound: bool
+        self,
+        now_s: float,
+        reads: float,
+        ratios: Mapping[str, float],
+        *,
+        is_bound: bool,
+        is_promising: bool = False,
     ) -> str:
         """Return what is in force from now on, by sampled hits per read by policy.
 
-        When `is_bound` the first is, whatever the others hit, unless it does harm.
+        When `is_bound` the first is, whatever the others hit, unless it does harm. When
+        `is_promising` there is more to gain by what is brought in than its shadow says: after harm
+        it is tried again even if that hits no more.
         """
-        self._look_for_harm(now_s, ratios)
+        self._look_for_harm(now_s, ratios, is_promising=is_promising)
         first = self.policies[0]
         valued = {**ratios, first: ratios[first] + MARGIN / 2}
         best = max(self.policies, key=lambda policy: valued[policy])
@@ -75,11 +83,14 @@ class Force:
             self.chosen = best
         return self.chosen
 
-    def _look_for_harm(self, now_s: float, ratios: Mapping[str, float]) -> None:
+    def _look_for_harm(
+        self, now_s: float, ratios: Mapping[str, float], *, is_promising: bool
+    ) -> None:
         if now_s < self._harmed_until_s:
             return
         if self.is_harmed:
-            if ratios[self.policies[0]] < ratios[self.policies[1]] + MARGIN:
+            least = ratios[self.policies[1]] + MARGIN
+            if ratios[self.policies[0]] < least and not is_promising:
                 return
             self.is_harmed = False
             self.chosen = self.policies[0]

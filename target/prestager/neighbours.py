@@ -280,6 +280,11 @@ class Neighbours:
         for level, chance in enumerate(self._chance):
             chance[:] = falling(used[level] / asked[level], asked[level])
 
+    @property
+    def are_likely(self) -> bool:
+        """Whether some neighbours are likely enough, as far as was seen, to be said."""
+        return bool((self._chance >= LEAST_CHANCE).any())
+
     def chance(self, distance: int, level: int = 0) -> float:
         """Return the chance that a neighbour at this distance, so warm, is touched soon."""
         return float(self._chance[level, distance])

@@ -144,6 +144,8 @@ class Shadows:
         self._force = Force(self.policies, capacity)
         self._plain_force = Force(self.policies, capacity)
         self._plain = np.zeros(3)
+        self.is_promising = False
+        """Something else than how groups came back says what is to be brought in."""
         self.is_bound = False
         """The first is in force whatever the others hit, unless it does harm."""
 
@@ -233,4 +235,6 @@ class Shadows:
         """Return the policy that is to be in force from now on."""
         ratios = self.ratios()
         self._plain_force.choose(now_s, self.reads, ratios, is_bound=self.is_bound)
-        return self._force.choose(now_s, self.reads, ratios, is_bound=self.is_bound)
+        return self._force.choose(
+            now_s, self.reads, ratios, is_bound=self.is_bound, is_promising=self.is_promising
+        )

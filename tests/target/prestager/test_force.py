@@ -48,6 +48,16 @@ def test_it_is_harmed_until_the_first_policy_hits_more_again() -> None:
     assert choose(force, 1001.0, {**EVEN, "learned": 0.6}) == "learned"
 
 
+def test_what_is_promising_is_tried_again_when_the_time_is_over() -> None:
+    force = Force(POLICIES, 100)
+    force.see(1000.0, -100.0)
+    chosen = [force.choose(now_s, 1000.0, EVEN, is_bound=False, is_promising=True)
+              for now_s in (0.0, 119.0, 121.0)]  # fmt: skip
+    assert chosen == ["lru", "lru", "learned"]
+    force.see(1000.0, -100.0)
+    assert choose(force, 122.0, EVEN) == "lru", "it does harm again"
+
+
 def test_a_few_hits_less_say_nothing_and_many_are_forgotten() -> None:
     force = Force(POLICIES, 1000)
     force.see(100.0, -30.0)
