@@ -66,7 +66,10 @@ class Announced:
         extents.announced[rows] = 0
         self.is_used = self.is_used or bool(mark.any())
         owner = extents.group[rows]
-        is_read = ~touches.is_write & (owner >= 0)
+        # What several chains share is worth all of it anyway, and a read of it ends what was
+        # announced of it by others: it would say of its place that fewer reads are announced.
+        is_own = (owner >= 0) & (self._groups.kind[owner] != SHARED)
+        is_read = ~touches.is_write & is_own
         if not self.is_used or not is_read.any():
             return
         rows, mark, is_hit = rows[is_read], mark[is_read], touches.is_hit[is_read]

@@ -8,7 +8,7 @@ from prestage.target.prestager.announced import Announced, age_of_worth
 from prestage.target.prestager.extents import I64, ExtentMap
 from prestage.target.prestager.flows import Flows
 from prestage.target.prestager.formation import Accesses, Formation
-from prestage.target.prestager.groups import SHARED, Groups
+from prestage.target.prestager.groups import LIVE, SHARED, Groups
 
 LENGTH = 200
 ROUNDS = 40
@@ -101,6 +101,17 @@ def test_what_several_chains_share_is_worth_all_of_it() -> None:
     world.say_and_read(in_time=96)
     world.groups.kind[world.extents.group[world.rows[:1]]] = SHARED
     assert world.worth(world.rows[:1]) == [1.0]
+
+
+def test_reads_of_what_several_chains_share_say_nothing_of_other_reads() -> None:
+    world = World()
+    world.say_and_read(in_time=96)
+    before = world.worth()
+    world.groups.kind[world.extents.group[world.rows[:1]]] = SHARED
+    for _ in range(ROUNDS):
+        world.read(np.zeros(LENGTH, bool))  # not announced
+    world.groups.kind[world.extents.group[world.rows[:1]]] = LIVE
+    assert world.worth() == before
 
 
 def test_an_age_stands_for_what_is_worth_less() -> None:
