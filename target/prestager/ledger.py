@@ -198,18 +198,20 @@ class Ledger:
         source = self.source[slots].astype(np.int64)
         size = self.size[slots].astype(np.float64)
         came = np.minimum(self.reads[slots], size)
-        np.add.at(self.beta, source, np.stack((came, size - came), axis=1))
+        acted = self.is_acted[slots]
+        # What was acted on was of use when it was there in time, and not when it was only right.
+        used = np.where(acted, np.minimum(self.hits[slots], size), came)
+        np.add.at(self.beta, source, np.stack((used, size - used), axis=1))
         for table, chance in (
             (self.reliability, self.chance[slots]),
             (self.corrected, self.likely[slots]),
         ):
             row = np.stack((size, size * chance, came), axis=1)
             np.add.at(table, (source, _step(chance)), row)
-        acted = self.is_acted[slots]
         if not is_used:
             self._count(source[acted], _Field.EXPIRED, self.size[slots[acted]])
-        used = np.full(len(slots), is_used)
-        ended = Ended(acted, self.is_free[slots], used, self.hits[slots].astype(np.int64))
+        has_come = np.full(len(slots), is_used)
+        ended = Ended(acted, self.is_free[slots], has_come, self.hits[slots].astype(np.int64))
         self.group[slots] = -1
         return ended
 

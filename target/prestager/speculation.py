@@ -86,7 +86,7 @@ class Speculation:
     # ---- what became of it ----
 
     def see_touches(self, touches: Touches) -> None:
-        """Extents were read or written: predictions about their groups have come true."""
+        """Extents were read or written: predictions about their groups end."""
         extents, groups = self._extents, self._groups
         rows = touches.rows
         marks = extents.marks[rows]
@@ -105,9 +105,11 @@ class Speculation:
             self._settle(self.ledger.end(slots, is_used=True), numbers)
 
     def _see_hits(self, touches: Touches, marks: NDArray[np.uint8], which: I64) -> None:
+        # What is written anew was not wanted from flash: that does not make a prediction true.
+        which = which[~touches.is_write[which]]
         slots = self._groups.prediction[touches.before[which]].astype(np.int64)
         which, slots = which[slots >= 0], slots[slots >= 0]
-        is_hit = touches.is_hit[which] & ~touches.is_write[which]
+        is_hit = touches.is_hit[which]
         self.ledger.see_hits(slots, is_hit)
         ahead = (marks[which] & WAS_FETCHED) != 0
         self.guard.see_gain(int(np.sum(is_hit & ahead)))
@@ -126,8 +128,12 @@ class Speculation:
         read = gone.rows[was_ahead & ~gone.is_unread]
         extents.marks[read] |= np.uint8(READ_AHEAD)
         unread = gone.rows[was_ahead & gone.is_unread]
-        slots = self._groups.prediction[extents.group[unread]].astype(np.int64)
-        self.ledger.see_evicted(slots[slots >= 0])
+        owner = extents.group[unread]
+        slots = self._groups.prediction[owner].astype(np.int64)
+        owner, slots = owner[slots >= 0], slots[slots >= 0]
+        self.ledger.see_evicted(slots)
+        # What could not be held until then is not fetched once more for the same prediction.
+        self._groups.asked_s[owner] = self.ledger.deadline_s[slots]
 
     def see_fetched(self, done: Fetched) -> tuple[int, I64]:
         """Fetches have ended; return how many extents have landed, and which by return times."""

@@ -64,6 +64,16 @@ def test_a_source_begins_in_doubt_and_is_opened_and_closed_by_what_comes() -> No
     assert ledger.gate(Source.SUCCESSOR) == Gate.PROBE
 
 
+def test_what_was_acted_on_and_is_late_each_time_closes_its_source() -> None:
+    ledger = made()
+    for _ in range(60):
+        slots = add(ledger, [0.9])
+        ledger.see_hits(slots, np.zeros(1, bool))
+        ledger.end(slots, is_used=True)
+    assert ledger.gate(Source.RETURN) == Gate.PROBE
+    assert ledger.calibrated(Source.RETURN, np.array([0.9]))[0] > 0.85  # it was right all the same
+
+
 def test_chances_that_come_true_as_said_are_calibrated() -> None:
     rng = np.random.default_rng(SEED)
     ledger = made()

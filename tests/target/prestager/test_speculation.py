@@ -83,13 +83,32 @@ def test_a_prediction_is_fetched_lands_and_is_counted_when_it_is_evicted_unread(
     assert speculation.ahead == CHAIN - 1
 
 
-def touched(rows: np.ndarray, group: int) -> Touches:
-    """Reads of extents of one group that were all warm, and with which it came back."""
+def test_what_was_evicted_unread_is_not_fetched_again_for_the_same_prediction() -> None:
+    extents, groups, numbers = world(1)
+    config = SpeculationConfig(limits=(0.0, 0.0))
+    speculation = Speculation(config, extents, groups, Holdout(0.0, 1), 1000)
+    speculation.propose(Source.RETURN, candidates(numbers, [2.0]), 99, 1.0, is_idle=True)
+    extents.marks[:CHAIN], extents.resident[:CHAIN] = PREDICTED, 1
+    rows = np.arange(CHAIN)
+    speculation.see_fetched(
+        Fetched(rows, np.full(CHAIN, OrderEnd.LANDED, np.uint8), np.full(CHAIN, 2.0))
+    )
+    assert groups.asked_s[numbers[0]] < 100.0
+    unread = np.ones(1, bool)
+    speculation.see_evictions(
+        Evictions(rows[:1], rows[:1].astype(np.uint8), rows[:1] * 1.0, unread, rows[:1] * 1.0)
+    )
+    assert groups.asked_s[numbers[0]] == 100.0
+
+
+def touched(rows: np.ndarray, group: int, *, is_write: bool = False) -> Touches:
+    """Accesses to extents of one group with which it came back; reads were all warm."""
     count = len(rows)
     none, one = np.zeros(0, np.int64), np.array([group])
     return Touches(
         rows, np.full(count, group), np.zeros(count, np.uint8), np.zeros(count),
-        np.ones(count, bool), np.zeros(count, bool), np.ones(count, bool), np.full(count, 3.0),
+        np.ones(count, bool), np.full(count, is_write), np.full(count, not is_write),
+        np.full(count, 3.0),
         one, np.ones(1, bool), one, none, none, none, np.zeros(0),
     )  # fmt: skip
 
@@ -113,6 +132,15 @@ def test_what_was_fetched_and_read_counts_although_it_is_evicted_before_its_burs
     assert (report.in_time, report.evicted) == (CHAIN, 0)
     assert speculation.guard.gained == CHAIN
     assert speculation.ahead == 0 and (extents.marks[:CHAIN] == 0).all()
+
+
+def test_what_is_written_anew_makes_no_prediction_true() -> None:
+    speculation, _, numbers = made(1)
+    speculation.propose(Source.RETURN, candidates(numbers, [2.0]), 99, 1.0, is_idle=True)
+    speculation.see_touches(touched(np.arange(CHAIN), int(numbers[0]), is_write=True))
+    report = speculation.ledger.report()[Source.RETURN]
+    assert (report.issued, report.in_time, report.late) == (CHAIN, 0, 0)
+    assert speculation.ledger.beta[Source.RETURN].tolist() == [0, CHAIN]
 
 
 def test_what_is_held_out_is_not_fetched_and_not_asked_again() -> None:
