@@ -1,4 +1,5 @@
 /* What comes before the load: ICReq, Connect, enabling (Fabrics 1.1, 2.2; TCP 1.0, 3.5). */
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,6 +13,10 @@ enum { CONNECT_DATA = 1024, IDENTIFY_DATA = 4096 };
 /* Controllers with as many I/O queues as a host of that many processors has. */
 enum { CONTROLLER_QUEUES = 64, IDLE_DEPTH = 127 };
 enum { SILENCE_S = 30, ADMIN_DEPTH = 32, CC_ENABLE = 0x460001, CATTR_NO_FLOW_CONTROL = 1 << 2 };
+/* Fabrics 1.1, 3.3: where the NSID of other commands is; status codes of Connect, with their type.
+ */
+enum { FCTYPE_CONNECT = 0x01, STATUS_MASK = 0x7ff };
+enum { CONNECT_INVALID_PARAMETERS = 0x182, CONNECT_INVALID_HOST = 0x184 };
 
 int tcp_connect(const struct endpoint *endpoint) {
   const int on = 1;
@@ -22,7 +27,11 @@ int tcp_connect(const struct endpoint *endpoint) {
     exit(2);
   }
   int fd = socket(found->ai_family, SOCK_STREAM, 0);
-  if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) die("load: connect");
+  if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
+    fprintf(stderr, "load: connecting to %s port %s: %s\n", endpoint->address, endpoint->port,
+            strerror(errno));
+    exit(1);
+  }
   freeaddrinfo(found);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   /* A server that says nothing, or takes nothing, is not waited for without end. */
@@ -75,6 +84,25 @@ static void send_capsule(const struct line *line, const struct capsule *capsule,
   if (ddgst) send_all(line->fd, &digest, sizeof digest);
 }
 
+/* Says how a command ended that should not have, and ends the program. */
+static void __attribute__((noreturn)) fail(const struct capsule *capsule,
+                                           const struct short_pdu *pdu) {
+  uint32_t status = pdu->status >> 1;
+  if (pdu->type != PS_PDU_RESPONSE)
+    fprintf(stderr, "load: opcode %02xh: PDU type %u came, expected a response\n", capsule->opcode,
+            pdu->type);
+  else if (capsule->opcode != PS_OP_FABRICS || capsule->nsid != FCTYPE_CONNECT)
+    fprintf(stderr, "load: opcode %02xh ended with status %04xh\n", capsule->opcode, status);
+  else
+    fprintf(stderr, "load: Connect ended with status %04xh%s\n", status,
+            (status & STATUS_MASK) == CONNECT_INVALID_PARAMETERS
+                ? ": expected the NQN of a subsystem that is there"
+            : (status & STATUS_MASK) == CONNECT_INVALID_HOST
+                ? ": expected a subsystem that this host may connect to"
+                : "");
+  exit(1);
+}
+
 /* Send one command and wait for its response; host data goes in the capsule, data of the
  * controller is put into `in` (only where there are no data digests). Returns DW0 and DW1. */
 static uint64_t command(const struct line *line, struct capsule *capsule, const void *out,
@@ -97,10 +125,7 @@ static uint64_t command(const struct line *line, struct capsule *capsule, const 
     if (is_data) receive_all(line->fd, (uint8_t *)in + pdu.offset, pdu.length);
     if (is_data && (pdu.flags & PS_PDU_SUCCESS)) return 0;
     if (pdu.type == PS_PDU_RESPONSE && pdu.status == 0) return pdu.dw0 | (uint64_t)pdu.dw1 << 32;
-    if (is_data) continue;
-    fprintf(stderr, "load: opcode %02xh ended with PDU type %u, status %04xh\n", capsule->opcode,
-            pdu.type, pdu.status >> 1);
-    exit(1);
+    if (!is_data) fail(capsule, &pdu);
   }
 }
 
@@ -111,7 +136,7 @@ static uint16_t fabrics_connect(const struct line *line, const struct endpoint *
   memcpy(data + 16, &controller, sizeof controller);
   snprintf((char *)data + 256, 256, "%s", endpoint->nqn);
   snprintf((char *)data + 512, 256, "%s", endpoint->host);
-  struct capsule capsule = {.opcode = PS_OP_FABRICS, .nsid = 0x01}; /* FCTYPE Connect */
+  struct capsule capsule = {.opcode = PS_OP_FABRICS, .nsid = FCTYPE_CONNECT};
   capsule.cdw10 = (uint32_t)qid << 16;
   capsule.cdw11 = (entries - 1) | attributes << 16;
   return (uint16_t)command(line, &capsule, data, sizeof data, NULL, 0);

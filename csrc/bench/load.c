@@ -313,7 +313,11 @@ int main(int argc, char **argv) {
   load.turn = random_next(&load.seed) >> 8;
   clockid_t cpu_clock = CLOCK_MONOTONIC;
   bool has_pid = load.options.pid != 0;
-  if (has_pid && clock_getcpuclockid((pid_t)load.options.pid, &cpu_clock) != 0) die("load: pid");
+  if (has_pid && clock_getcpuclockid((pid_t)load.options.pid, &cpu_clock) != 0) {
+    fprintf(stderr, "load: pid=%llu: there is no such process, expected that of the server\n",
+            (unsigned long long)load.options.pid);
+    exit(2);
+  }
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* a wait of microseconds is one */
   open_many_files();
   connect_all(&load);

@@ -119,6 +119,7 @@ void read_options(struct options *options, int count, char **arguments) {
     exit(2);
   }
   *options = (struct options){.seed = 88172645463325252u, .nsid = 1, .namespaces = 1};
+  number("PORT", arguments[2], 1, UINT16_MAX);
   options->endpoint = (struct endpoint){.address = arguments[1],
                                         .port = arguments[2],
                                         .nqn = arguments[3],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_run import Case, Run, Server, load, load_command
+from bench_run import Case, Run, Server, fill, load, load_command
 
 import prestage.testing
 
@@ -99,6 +100,30 @@ def test_a_run_says_what_memory_the_server_has(served: Server) -> None:
 def test_more_in_flight_than_a_queue_takes_is_refused(served: Server) -> None:
     with pytest.raises(SystemExit, match="DEPTH is 256, expected up to 128"):
         run(served, Case("read", 4096, 256))
+
+
+# ---- what cannot be done ----
+
+
+def test_a_server_that_is_not_there_is_named(programs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    server = Server("127.0.0.1", port, "bare")
+    with pytest.raises(SystemExit, match=f"on 127.0.0.1:{port}: .*refused"):
+        fill(server)
+
+
+def test_what_was_expected_is_said_of_a_subsystem_a_host_and_a_process(
+    target: prestage.testing.SpawnedTarget, served: Server
+) -> None:
+    case = Case("read", 4096, 1)
+    nobody = dataclasses.replace(served, nqn="nqn.2026-11.io.prestage:nobody")
+    with pytest.raises(SystemExit, match="4182h: expected the NQN of a subsystem that is there"):
+        load(nobody, case, LIMIT_S)
+    with pytest.raises(SystemExit, match="no such process, expected that of the server"):
+        load(dataclasses.replace(served, pid=1 << 22), case, LIMIT_S)
+    with pytest.raises(SystemExit, match="PORT is '99999', expected 1 to 65535"):
+        load(dataclasses.replace(served, port=99999), case, LIMIT_S)
 
 
 # ---- digests that are wrong ----
