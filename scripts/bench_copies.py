@@ -10,21 +10,34 @@ what is copied by assignments and in pieces of a small fixed size, which are hea
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from bench_run import ROOT, SPAN_BYTES, Case, Run, Server, fill, lay_out, load, own_target
+from bench_processes import ROOT, run
+from bench_run import (
+    NO_OPTIONS,
+    SPAN_BYTES,
+    Case,
+    Options,
+    Run,
+    Server,
+    fill,
+    lay_out,
+    load,
+    own_target,
+)
 from bench_targets import DIGESTS, NO_WRITE_BACK, Setting
 
 PLACE = ROOT / "build" / "copies"
 COUNTER = "ps_bytes_copied"
 LIMIT_S = 60.0
-CASES = (
-    *(Case(operation, 4096, 32) for operation in ("read", "write")),
-    *(Case(operation, 128 << 10, 8) for operation in ("read", "write")),
-)
+CASES: dict[str, tuple[Case, Options]] = {
+    case.name + what: (case, options)
+    for size, depth in ((4096, 32), (128 << 10, 8))
+    for case in (Case(operation, size, depth) for operation in ("read", "write"))
+    for what, options in {"": NO_OPTIONS, ", digests": DIGESTS}.items()
+}
 COMMANDS = 4000
 CONFIG = Setting(more=NO_WRITE_BACK).config(Path())
 """A write is answered from the tier; a medium in memory would be written by a copy."""
@@ -35,14 +48,15 @@ def build_counting() -> Path:
     PLACE.mkdir(parents=True, exist_ok=True)
     counter = PLACE / "count_copies.o"
     source = ROOT / "csrc" / "bench" / "count_copies.c"
-    subprocess.run(["gcc", "-std=c11", "-O2", "-fPIC", "-c", source, "-o", counter], check=True)
-    subprocess.run(
+    compiler = ["gcc", "-std=c11", "-O2", "-fPIC", "-c", str(source), "-o", str(counter)]
+    run(compiler, "building what counts")
+    run(
         [
-            *(ROOT / ".venv/bin/python", "setup.py", "-q", "build"),
+            *(str(ROOT / ".venv/bin/python"), "setup.py", "-q", "build"),
             *(f"--build-base={PLACE}", f"--build-lib={PLACE}/lib"),
         ],
+        "building modules that count",
         cwd=ROOT,
-        check=True,
         env=os.environ | {"LDFLAGS": f"-Wl,--wrap=memcpy,--wrap=memmove {counter}"},
     )
     return PLACE / "lib"
@@ -52,7 +66,7 @@ def counter_address(server: Server, library: Path) -> int:
     """Return where the count is in the memory of the target."""
     (module,) = (library / "prestage").glob("_core*.so")
     words = ["nm", "-D", "--defined-only", str(module)]
-    names = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+    names = run(words, "finding the count")[0].splitlines()
     offsets = [int(line.split()[0], 16) for line in names if line.split()[-1] == COUNTER]
     maps = Path(f"/proc/{server.pid}/maps").read_text("utf-8").splitlines()
     starts = [int(line.split("-")[0], 16) for line in maps if line.endswith(str(module))]
@@ -70,31 +84,25 @@ def count(server: Server, address: int) -> int:
         os.close(memory)
 
 
-def copied(server: Server, address: int, case: Case, options: dict[str, object]) -> Run:
+def copied(server: Server, address: int, case: Case, options: Options) -> Run:
     """Run a load of COMMANDS; return what it copied of each byte."""
     before = count(server, address)
-    run = load(server, case, LIMIT_S, {**options, "commands": COMMANDS})
-    found = (count(server, address) - before) / (run["commands"] * case.size_bytes)
-    return run | {"copies_per_byte": found}
+    done = load(server, case, LIMIT_S, {**options, "commands": COMMANDS})
+    found = (count(server, address) - before) / (done["commands"] * case.size_bytes)
+    return done | {"copies_per_byte": found}
 
 
-def measure(parts: Sequence[str] | None) -> dict[str, Run]:
+def measure(cases: Mapping[str, tuple[Case, Options]]) -> dict[str, Run]:
     """Count and print; returns every run."""
     library = build_counting()
-    results: dict[str, Run] = {}
     with (
-        tempfile.TemporaryDirectory(prefix="prestage-bench-") as name,
-        own_target(Path(name) / "target", config=CONFIG, library=library) as server,
+        tempfile.TemporaryDirectory(prefix="prestage-bench-") as folder,
+        own_target(Path(folder) / "target", config=CONFIG, library=library) as server,
     ):
         fill(server, SPAN_BYTES)
         address = counter_address(server, library)
-        for case in CASES:
-            for what, options in {"": {}, ", digests": DIGESTS}.items():
-                if not parts or any(part in case.name + what for part in parts):
-                    results[case.name + what] = copied(server, address, case, dict(options))
-    if not results:
-        raise SystemExit(f"bench: no case matches; there are: {', '.join(c.name for c in CASES)}")
+        results = {name: copied(server, address, *each) for name, each in cases.items()}
     rows = [["case", "copies of a byte, ours", "and by the socket"]]
-    rows += [[name, f"{run['copies_per_byte']:.3f}", "1"] for name, run in results.items()]
+    rows += [[name, f"{found['copies_per_byte']:.3f}", "1"] for name, found in results.items()]
     print(lay_out(rows))
     return results

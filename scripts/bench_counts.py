@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bench_run import Case, load_command, pinned
+from bench_processes import pinned, run
+from bench_run import Case, load_command
 from bench_targets import Pool, Side
 
 EVENT = "raw_syscalls:sys_enter"
@@ -33,8 +34,7 @@ def counted(side: Side, servers: Pool, commands: int) -> int:
     command = load_command(server, side.case, COUNT_LIMIT_S, options, side.span_bytes)
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as report:
         perf = ["perf", "stat", "-x,", "-o", report.name, "-e", EVENT, "-p", str(server.pid), "--"]
-        words = [*perf, *pinned(side.core, command)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        run([*perf, *pinned(side.core, command)], f"{side.case.name}, counting system calls")
         return calls_in(Path(report.name).read_text("utf-8"))
 
 

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import random
 import statistics
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,30 @@ def table(figures: Sequence[Figure]) -> str:
 # ---- the regression view ----
 
 
-def read_figures(path: Path) -> list[Figure]:
-    """Return the figures of an earlier run's --json."""
+ALIKE = ("machine", "cores", "seconds_per_run", "span_bytes", "serve")
+"""Of the regime: where it differs, so may figures of the same name."""
+
+
+def earlier_run(path: Path, regime: Mapping[str, Any]) -> list[Figure]:
+    """Return the figures of an earlier run's --json. Says where its regime was another.
+
+    Ends the program where it is none, or of another mode, which has other loads of the same names.
+    """
     try:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return [Figure(**each) for each in found["figures"]]
+        earlier, figures = found["regime"], [Figure(**each) for each in found["figures"]]
+        mode = earlier["mode"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(
-            f"bench: --compare {path}: {error}; expected what --json of a mode with figures wrote"
+            f"bench: --compare {path}: {error!r}; expected what --json of a mode with figures wrote"
         ) from None
+    if mode != regime["mode"]:
+        raise SystemExit(f"bench: --compare {path}: mode {mode}, expected {regime['mode']}")
+    for name in ALIKE:
+        if earlier.get(name) != regime[name]:
+            said = f"{name} was {earlier.get(name)}, now {regime[name]}"
+            print(f"bench: --compare {path}: {said}", file=sys.stderr)
+    return figures
 
 
 def change(new: Sequence[float], old: Sequence[float]) -> tuple[float, float, float]:
@@ -135,6 +151,9 @@ def compared_row(new: Figure, old: Figure) -> list[str]:
     values = [*new.values, *old.values]
     if not (new.values and old.values) or min(values) <= 0:
         return [*row, "-", ""]
+    if min(len(new.values), len(old.values)) == 1:
+        ratio_now = statistics.median(new.values) / statistics.median(old.values)
+        return [*row, f"{ratio_now:.3f} (-)", ""]
     middle, low, high = change(new.values, old.values)
     is_more, is_less = low > 1, high < 1
     is_worse = is_more if new.less_is_better else is_less

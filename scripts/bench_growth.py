@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -222,17 +222,14 @@ def grow(
 
 
 def measure(
-    parts: Sequence[str] | None, rounds: int, seconds: float
+    growing: Mapping[str, Sequence[Step]], rounds: int, seconds: float
 ) -> tuple[Results, list[Figure]]:
     """Run and print; returns every run, and the figures."""
     results: Results = {}
     figures: list[Figure] = []
-    for what, every in steps().items():
-        if not parts or any(part in what for part in parts):
-            fit = fitting(every) if what == "tier" else every
-            results[what], more = grow(what, fit, rounds, seconds)
-            figures += more
-    if not results:
-        raise SystemExit(f"bench: nothing matches; there are: {', '.join(steps())}")
+    for what, every in growing.items():
+        fit = fitting(every) if what == "tier" else every
+        results[what], more = grow(what, fit, rounds, seconds)
+        figures += more
     print(table(figures))
     return results, figures

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,6 +25,7 @@ from bench_run import (
     Run,
     Runs,
     Server,
+    done_pairs,
     lay_out,
     median_of,
     own_target,
@@ -72,7 +73,7 @@ def run(server: Server, seeds: Iterator[int], what: Load, seconds: float) -> Run
     return found | {"hit_ratio": hit_ratio}
 
 
-def measure(rounds: int, seconds: float) -> dict[str, Runs]:
+def measure(loads: Mapping[str, Load], rounds: int, seconds: float) -> dict[str, Runs]:
     """Run and print; returns every run."""
     results: dict[str, Runs] = {}
     heads = ["load", "hit ratio", "p50 us", "p99 us"]
@@ -84,7 +85,7 @@ def measure(rounds: int, seconds: float) -> dict[str, Runs]:
             more = f"[prestager]\nenabled = {str(variant == 'on').lower()}"
             text = config(folder, tier="64M", size="1G", more=more)
             sides[variant] = s.enter_context(own_target(folder, config=text)), count(1)
-        for what, each in LOADS.items():
+        for what, each in loads.items():
             for side in sides.values():
                 run(*side, each, WARM_UP_S)
             variants = {
@@ -101,8 +102,6 @@ def row(name: str, runs: Runs) -> list[str]:
     on, off = runs["on"], runs["off"]
     cells = [name, f"{median_of(off, 'hit_ratio'):.4f}"]
     cells += [f"{median_of(off, key):.1f}" for key in ("p50_us", "p99_us")]
-    points = [
-        100 * (mine["hit_ratio"] - base["hit_ratio"]) for mine, base in zip(on, off, strict=True)
-    ]
+    points = [100 * (mine["hit_ratio"] - base["hit_ratio"]) for mine, base in done_pairs(on, off)]
     cells.append(with_interval(points, 2))
     return cells + [with_interval(ratios(on, off, key)) for key in ("p50_us", "p99_us")]

@@ -19,24 +19,26 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
+from bench_processes import ROOT, child, pinned, run
 from bench_run import (
+    GENERATOR_CORE,
     NO_OPTIONS,
     PLAIN_CONFIG,
-    ROOT,
     SPAN_BYTES,
     Case,
     Options,
     Run,
     Runs,
     Server,
+    done_pairs,
     fill,
     lay_out,
     load,
+    load_command,
     median_of,
     own_target,
     ratios,
@@ -141,7 +143,8 @@ def cpu_us_per_record(runs: list[Run], base: list[Run]) -> list[float]:
         (mine["cpu_s"] - other["cpu_s"] * mine["commands"] / other["commands"])
         / mine["records"]
         * 1e6
-        for mine, other in zip(runs, base, strict=True)
+        for mine, other in done_pairs(runs, base)
+        if mine["records"]
     ]
 
 
@@ -180,7 +183,7 @@ def alone(server: Server, ring: Ring, rounds: int, seconds: float) -> tuple[Rows
         full = {"by opcode, ring full": partial(load, server, BATCHES, seconds, flood)}
         results[mix] |= rounds_of(full, rounds, mix)
         for name, runs in results[mix].items():
-            each = [run["cpu_s"] / run["records"] * 1e6 for run in runs]
+            each = [run["cpu_s"] / run["records"] * 1e6 for run in runs if run["records"]]
             dropped = sum(run["records_dropped"] for run in runs)
             row = [mix, name, f"{median_of(runs, 'records_per_s'):.0f}"]
             rows.append([*row, with_interval(each, 2), f"{dropped:.0f}"])
@@ -219,8 +222,7 @@ def decide(server: Server, first: int) -> list[int]:
     url = f"nvme+tcp://{server.address}:{server.port}/{server.nqn}"
     python, script = ROOT / ".venv/bin/python", ROOT / "scripts/bench_decision.py"
     words = [str(python), str(script), url, str(first)]
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE)
-    found: list[int] = json.loads(done.stdout)
+    found: list[int] = json.loads(run(words, "decision")[0])
     return found
 
 
@@ -228,10 +230,10 @@ def measure_decision(server: Server) -> dict[str, list[int]]:
     """One hinted set after the other, alone and beside warm reads."""
     first = 1 + (SPAN_BYTES >> 16)
     results = {"alone": decide(server, first)}
-    with ThreadPoolExecutor(1) as pool:
-        reads = pool.submit(load, server, READS, BESIDE_S)
+    reading = pinned(GENERATOR_CORE, load_command(server, READS, BESIDE_S, NO_OPTIONS))
+    with child(reading, stdout=subprocess.DEVNULL) as reads:
         results["beside reads"] = decide(server, first + len(results["alone"]))
-        if reads.done():
+        if reads.poll() is not None:
             raise SystemExit("bench: the reads ended before the hints")
     rows = [["hinted sets", "", "p50 us", "p99 us", "longest", f"over {AIM_US} us"]]
     for name, found in results.items():
@@ -249,7 +251,7 @@ def measure_decision(server: Server) -> dict[str, list[int]]:
 def measure_reads(server: Server, rounds: int, seconds: float) -> dict[str, Runs]:
     """Reads beside a flood: closed loop, then paced at half of what that reached."""
     closed = beside(server, READS, rounds, seconds, 0)
-    rate = int(median_of(closed["no hints"], "iops") / 2)
+    rate = max(int(median_of(closed["no hints"], "iops") / 2), 1)
     paced = beside(server, PACED, rounds, seconds, rate)
     heads = ["reads", "hints", "IOPS", "p50 us", "p99 us", "p50 ratio", "p99 ratio"]
     heads += ["IOPS ratio", "CPU us/record", "records/s"]
@@ -276,7 +278,7 @@ def measure_memory(folder: Path) -> dict[str, Run]:
     return results
 
 
-def measure(parts: Sequence[str], rounds: int, seconds: float) -> dict[str, object]:
+def measure(parts: Collection[str], rounds: int, seconds: float) -> dict[str, object]:
     """Run the parts and print; returns every run."""
     results: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name:

@@ -10,14 +10,14 @@ ratios are to the generator of the same round, medians with the smallest and lar
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from bench_processes import ROOT, pinned, run
 from bench_run import (
     GENERATOR_CORE,
-    ROOT,
     SPAN_BYTES,
     Case,
     Run,
@@ -28,13 +28,12 @@ from bench_run import (
     load,
     median_of,
     own_target,
-    pinned,
     ratios,
     rounds_of,
     spread,
 )
 
-CASES = (Case("read", 1 << 20, 8), Case("read", 4096, 128))
+CASES = {case.name: case for case in (Case("read", 1 << 20, 8), Case("read", 4096, 128))}
 TIMEOUT_S = 60.0
 READERS = ("batches", "tasks")
 
@@ -43,37 +42,30 @@ def run_client(server: Server, case: Case, seconds: float, how: str) -> Run:
     """Run the host in Python once, in a process of its own on the generator's core."""
     python, script = ROOT / ".venv/bin/python", ROOT / "scripts/bench_host_client.py"
     url = f"nvme+tcp://{server.address}:{server.port}/{server.nqn}"
-    what = (url, case.size_bytes, case.depth, seconds, SPAN_BYTES, how)
-    words = [str(word) for word in (python, script, *what)]
-    done = subprocess.run(
-        pinned(GENERATOR_CORE, words),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S + seconds,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"bench: host, {case.name}, {how}: {done.stderr.strip()}")
-    result: Run = json.loads(done.stdout)
+    load_of = (url, case.size_bytes, case.depth, seconds, SPAN_BYTES, how)
+    words = [str(word) for word in (python, script, *load_of)]
+    what = f"host, {case.name}, {how}"
+    output, _ = run(pinned(GENERATOR_CORE, words), what, TIMEOUT_S + seconds)
+    result: Run = json.loads(output)
     return result
 
 
-def measure(rounds: int, seconds: float) -> dict[str, Runs]:
+def measure(cases: Mapping[str, Case], rounds: int, seconds: float) -> dict[str, Runs]:
     """Run and print; returns every run."""
     results: dict[str, Runs] = {}
     heads = ["case", "host", "IOPS", "GB/s", "CPU us/cmd", "IOPS / C", "CPU / C"]
     rows = [heads]
     with (
-        tempfile.TemporaryDirectory(prefix="prestage-bench-") as name,
-        own_target(Path(name) / "target") as server,
+        tempfile.TemporaryDirectory(prefix="prestage-bench-") as folder,
+        own_target(Path(folder) / "target") as server,
     ):
         fill(server)
-        for case in CASES:
+        for name, case in cases.items():
             variants = {"C": partial(load, server, case, seconds)}
             for how in READERS:
                 variants[how] = partial(run_client, server, case, seconds, how)
-            results[case.name] = rounds_of(variants, rounds, case.name)
-            rows += [row(case.name, how, results[case.name]) for how in variants]
+            results[name] = rounds_of(variants, rounds, name)
+            rows += [row(name, how, results[name]) for how in variants]
     print(lay_out(rows))
     return results
 

@@ -88,7 +88,7 @@ async def run(
         "iops": iops,
         "bytes_per_s": iops * size_bytes,
         "commands": done,
-        "generator_cpu_us_per_command": cpu * 1e6 / done,
+        "generator_cpu_us_per_command": cpu * 1e6 / max(done, 1),
         "seconds": elapsed,
     }
 

@@ -179,17 +179,11 @@ def cold_lines() -> Iterator[Line]:
 LINES = (*floor_lines(), *own_lines(), *cold_lines())
 
 
-def chosen(
-    parts: Sequence[str] | None, *, only_floor: bool = False, has_other: bool = False
-) -> list[Line]:
-    """Return the lines whose name contains one of `parts`; `has_other`: those against it alone."""
-    lines = [line for line in LINES if line.is_of_floor or not only_floor]
+def lines_of(*, only_floor: bool = False, has_other: bool = False) -> list[Line]:
+    """Return the lines; `has_other`: those against that alone."""
     if has_other:
-        lines = list(lines_beside())
-    found = [line for line in lines if not parts or any(part in line.name for part in parts)]
-    if not found:
-        raise SystemExit(f"bench: no line matches; there are: {', '.join(x.name for x in lines)}")
-    return found
+        return list(lines_beside())
+    return [line for line in LINES if line.is_of_floor or not only_floor]
 
 
 def run_lines(lines: Sequence[Line], servers: Pool, rounds: int, seconds: float) -> dict[str, Runs]:

@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = ROOT / "build" / "csrc" / "native" / "bench"
+from bench_processes import PROGRAMS, READY_S, ROOT, child, pinned, run
+
 NQN = "nqn.2026-11.io.prestage:bench"
 SPAN_BYTES = 64 << 20
 """What reads touch, written once so that they are tier hits."""
-READY_S = 60.0
 FILL_LIMIT_S = 120.0
 RESAMPLES = 2000
 SERVER_CORE, GENERATOR_CORE = 0, 1
@@ -99,34 +98,17 @@ def size_text(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-# ---- processes ----
-
-
-def pinned(core: int | str, command: Sequence[str]) -> list[str]:
-    """Return the command on one core (or a list of them), where there is more than one."""
-    return ["taskset", "-c", str(core), *command] if (os.cpu_count() or 1) > 1 else list(command)
-
-
-def build(*programs: str) -> None:
-    """Set up this checkout, and compile programs of csrc/bench."""
-    subprocess.run([ROOT / "scripts" / "setup"], check=True)
-    wanted = [str(PROGRAMS / program) for program in programs]
-    subprocess.run(["make", "-s", "-C", str(ROOT / "csrc"), *wanted], check=True)
+# ---- servers, and the generator ----
 
 
 @contextlib.contextmanager
 def bare_server(folder: Path, *, is_polling: bool = False) -> Iterator[Server]:
-    """Run the floor. It ends when its standard input does."""
+    """Run the floor, which ends when its standard input does: with the block."""
     port_file = folder / f"bare{'-polling' if is_polling else ''}.port"
     command = [str(PROGRAMS / "bare"), str(port_file), *(["poll"] if is_polling else [])]
-    process = subprocess.Popen(pinned(SERVER_CORE, command), stdin=subprocess.PIPE)
-    try:
+    with child(pinned(SERVER_CORE, command), stdin=subprocess.PIPE) as process:
         port = int(wait_for(port_file, process))
         yield Server("127.0.0.1", port, "bare", process.pid)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(READY_S)
 
 
 @contextlib.contextmanager
@@ -152,9 +134,10 @@ def own_target(
         *(str(checkout / ".venv/bin/prestage"), "serve", "--config", str(folder / "bench.toml")),
         *("--state-directory", str(folder / "state"), "--ready-file", str(ready), *extra),
     ]
-    with (folder / "target.log").open("wb") as log:
-        process = subprocess.Popen(pinned(cores, command), stdout=log, stderr=log, env=environment)
-    try:
+    with (
+        (folder / "target.log").open("wb") as log,
+        child(pinned(cores, command), stdout=log, stderr=log, env=environment) as process,
+    ):
         said = json.loads(wait_for(ready, process))
         listener = said["listeners"][0]
         server = Server(
@@ -162,9 +145,6 @@ def own_target(
         )
         wait_for_prestager(server)
         yield server
-    finally:
-        process.kill()
-        process.wait(READY_S)
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> str:
@@ -208,21 +188,21 @@ def load(
     options: Options = NO_OPTIONS,
     span: int = SPAN_BYTES,
     core: int = GENERATOR_CORE,
+    what: str = "",
 ) -> Run:
-    """Run the generator once."""
+    """Run the generator once; `what` it is for, where that is not the case."""
     command = pinned(core, load_command(server, case, seconds, options, span))
     with server.awake():
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"bench: {case.name}: {done.stderr.strip()}")
-    result: Run = json.loads(done.stdout)
+        output, _ = run(command, what or case.name)
+    result: Run = json.loads(output)
     return result
 
 
 def fill(server: Server, span: int = SPAN_BYTES, options: Options = NO_OPTIONS) -> None:
     """Write the span once, so that reads are tier hits."""
     once = {"sequential": 1, "commands": max(span >> 20, 1), **options}
-    load(server, Case("write", min(span, 1 << 20), 8), FILL_LIMIT_S, once, span)
+    what = f"writing what reads are to find, on {server.address}:{server.port}"
+    load(server, Case("write", min(span, 1 << 20), 8), FILL_LIMIT_S, once, span, what=what)
 
 
 def ask(server: Server, method: str) -> Any:
@@ -262,11 +242,16 @@ def show(text: str) -> None:
 # ---- statistics ----
 
 
+def done_pairs(runs: Sequence[Run], base: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
+    """Yield the two runs of each round in which both servers got something done."""
+    for mine, other in zip(runs, base, strict=True):
+        if mine["commands"] and other["commands"]:
+            yield mine, other
+
+
 def ratios(runs: Sequence[Run], base: Sequence[Run], key: str) -> list[float]:
-    """Return the ratio of each round, sorted."""
-    return sorted(
-        mine[key] / other[key] for mine, other in zip(runs, base, strict=True) if other[key]
-    )
+    """Return the ratio of each round that has one, sorted."""
+    return sorted(mine[key] / other[key] for mine, other in done_pairs(runs, base) if other[key])
 
 
 def median_of(runs: Sequence[Run], key: str) -> float:
@@ -291,11 +276,14 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def with_interval(values: Sequence[float], digits: int = 3) -> str:
-    """Return the median, and its 95 % interval in parentheses."""
+    """Return the median, and its 95 % interval in parentheses, which one round has none of."""
     if not values:
         return "-"
+    middle = f"{statistics.median(values):.{digits}f}"
+    if len(values) == 1:
+        return f"{middle} (-)"
     low, high = interval(values)
-    return f"{statistics.median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{middle} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 # ---- what is printed ----
@@ -310,14 +298,15 @@ def lay_out(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def regime(rounds: int, seconds: float, **more: object) -> dict[str, object]:
+def regime(mode: str, rounds: int, seconds: float, serve: Sequence[str]) -> dict[str, object]:
     """Return what the figures hold for."""
     return {
+        "mode": mode,
         "machine": platform.platform(),
         "cores": os.cpu_count(),
         "rounds": rounds,
         "seconds_per_run": seconds,
         "span_bytes": SPAN_BYTES,
-        **more,
+        "serve": list(serve),
         "command": " ".join(["scripts/bench", *sys.argv[1:]]),
     }

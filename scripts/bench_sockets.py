@@ -49,16 +49,6 @@ def own_sides() -> Iterator[Side]:
             yield Side(medium, case, span_bytes=COLD_BYTES)
 
 
-def chosen(parts: Sequence[str] | None, *, only: str) -> list[Side]:
-    """Return the cases whose name contains one of `parts`; `only`: of this server alone."""
-    sides = [side for side in own_sides() if not only or side.server == only]
-    found = [side for side in sides if not parts or any(part in side.case.name for part in parts)]
-    if not found:
-        names = ", ".join(side.case.name for side in sides)
-        raise SystemExit(f"bench: no case matches; there are: {names}")
-    return found
-
-
 def on_each(side: Side, pools: Mapping[str, Pool]) -> dict[str, tuple[Side, Pool]]:
     """Return by name the loads of a case: the bare server's first."""
     bare = dataclasses.replace(side, server="bare")
@@ -91,14 +81,15 @@ def count_calls(sides: Sequence[Side], pools: Mapping[str, Pool]) -> dict[str, d
     if why := bench_counts.why_no_calls():
         print(why)
         return {}
-    return {
-        side.case.name: {
-            name: bench_counts.calls_per_command(one, servers)
-            for name, (one, servers) in on_each(side, pools).items()
-            if servers[one.server].pid
-        }
-        for side in sides
-    }
+    found: dict[str, dict[str, float]] = {side.case.name: {} for side in sides}
+    for side in sides:
+        for name, (one, servers) in on_each(side, pools).items():
+            if servers[one.server].pid:
+                try:
+                    found[side.case.name][name] = bench_counts.calls_per_command(one, servers)
+                except ValueError as error:
+                    print(f"{side.case.name}, {name}: system calls are not counted: {error}")
+    return found
 
 
 def figures_of(results: Results, others: Sequence[str]) -> list[Figure]:
@@ -137,6 +128,11 @@ def speeds(runs: Sequence[Run]) -> list[str]:
     row += [f"{median_of(runs, key):.1f}" for key in ("p50_us", "p99_us", "p999_us")]
     if "resident_bytes" not in runs[0]:
         return [*row, "-", "-", "-"]
-    per_kib = [run["cpu_s"] * 1e9 * KIB / (run["bytes_per_s"] * run["seconds"]) for run in runs]
-    row += [f"{median_of(runs, 'cpu_us_per_command'):.2f}", f"{statistics.median(per_kib):.0f}"]
+    per_kib = [
+        run["cpu_s"] * 1e9 * KIB / (run["bytes_per_s"] * run["seconds"])
+        for run in runs
+        if run["commands"]
+    ]
+    row.append(f"{median_of(runs, 'cpu_us_per_command'):.2f}")
+    row.append(f"{statistics.median(per_kib):.0f}" if per_kib else "-")
     return [*row, f"{median_of(runs, 'resident_bytes') / MIB:.0f}"]

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench_processes import ROOT
 from bench_run import (
     GENERATOR_CORE,
     NQN,
-    ROOT,
     SERVER_CORE,
     SPAN_BYTES,
     Case,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +37,8 @@ from bench_run import (
 
 RATE = 20_000
 COLD_PERCENT = 2
+CASES = {f"{RATE}/s, {cold_percent} % cold": cold_percent for cold_percent in (0, COLD_PERCENT)}
+"""How many of B's reads go elsewhere."""
 WORKING_SET_BYTES = 64 << 20
 HOSTILE_NQN = "nqn.2026-11.io.prestage:hostile"
 BUDGET_PER_S = 200_000
@@ -111,7 +114,7 @@ def reads(server: Server, seconds: float, cold_percent: int, flood: Options) -> 
     return run | {"hit_rate": hit_rate}
 
 
-def measure(rounds: int, seconds: float) -> dict[str, object]:
+def measure(cases: Mapping[str, int], rounds: int, seconds: float) -> dict[str, object]:
     """Run and print; returns every run."""
     results: dict[str, object] = {}
     heads = ["B reads", "A's flood", "records/s", "hit rate", "p50 us", "p99 us"]
@@ -119,9 +122,8 @@ def measure(rounds: int, seconds: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="prestage-bench-") as name:
         folder = Path(name)
         with own_target(folder, config=config(folder)) as server:
-            for cold_percent in (0, COLD_PERCENT):
+            for what, cold_percent in cases.items():
                 fill(server, WORKING_SET_BYTES)
-                what = f"{RATE}/s, {cold_percent} % cold"
                 variants = {
                     name: partial(reads, server, seconds, cold_percent, flood)
                     for name, flood in FLOODS.items()

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_run import PROGRAMS, Server, bare_server  # noqa: E402 - the path is made above
+from bench_processes import PROGRAMS  # noqa: E402 - the path is made above
+from bench_run import Server, bare_server  # noqa: E402
 
 import prestage.testing  # noqa: E402
 

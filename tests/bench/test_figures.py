@@ -9,15 +9,20 @@ from functools import partial
 from pathlib import Path
 
 import bench_growth
+import bench_hints
 import bench_lines
 import bench_sockets
 import pytest
 from bench_counts import EVENT, calls_in, commands_of
-from bench_figures import Figure, Measure, comparison, inverse, measured, ratio, read_figures, table
-from bench_run import Case, Run, rounds_of
+from bench_figures import Figure, Measure, comparison, earlier_run, inverse, measured, ratio, table
+from bench_run import Case, Run, ratios, regime, rounds_of, with_interval
 from bench_targets import SETTINGS, Setting, Side
 
 from prestage.target.config import load_config
+
+SPEEDS: Run = dict.fromkeys(
+    ("iops", "bytes_per_s", "p99_us", "p999_us", "cpu_us_per_command", "resident_bytes"), 0.0
+)
 
 
 def figure(*values: float, less_is_better: bool = True, aim: float | None = None) -> Figure:
@@ -87,12 +92,47 @@ def test_runs_without_a_common_figure_cannot_be_compared() -> None:
 
 
 def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps({"figures": [dataclasses.asdict(figure(1.0, aim=2.0))]}))
-    assert read_figures(path) == [figure(1.0, aim=2.0)]
+    path, now = tmp_path / "old.json", regime("lines", 5, 1.0, ())
+    figures = [dataclasses.asdict(figure(1.0, aim=2.0))]
+    path.write_text(json.dumps({"regime": now, "figures": figures}))
+    assert earlier_run(path, now) == [figure(1.0, aim=2.0)]
     path.write_text('{"results": {}}')
     with pytest.raises(SystemExit, match="expected what --json"):
-        read_figures(path)
+        earlier_run(path, now)
+
+
+def test_another_mode_is_not_compared_and_another_regime_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, then = tmp_path / "old.json", regime("lines", 9, 1.0, ())
+    path.write_text(json.dumps({"regime": then, "figures": []}))
+    with pytest.raises(SystemExit, match="mode lines, expected sockets"):
+        earlier_run(path, regime("sockets", 9, 1.0, ()))
+    earlier_run(path, regime("lines", 5, 1.0, ()))
+    assert capsys.readouterr().err == ""
+    earlier_run(path, regime("lines", 5, 0.5, ["--reactors", "2"]))
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2].split(": ")[1].split()[0] for line in said] == [
+        "seconds_per_run",
+        "serve",
+    ]
+
+
+def test_one_round_has_no_interval() -> None:
+    assert with_interval([1.5]) == "1.500 (-)"
+    assert with_interval([]) == "-"
+    assert with_interval([1.0, 2.0]) == "1.500 (1.000 to 2.000)"
+    then, now = figure(1.0, 1.0, 1.0), figure(2.0)
+    assert comparison([now], [then]).splitlines()[-1].endswith("2.000 (-)")
+
+
+def test_a_round_without_commands_or_records_has_no_ratio_and_no_cost() -> None:
+    done = {"commands": 10.0, "records": 5.0, "cpu_s": 1.0, "p50_us": 2.0}
+    nothing = dict.fromkeys(done, 0.0)
+    assert ratios([done, nothing, done], [nothing, done, done], "p50_us") == [1.0]
+    assert bench_hints.cpu_us_per_record([done, nothing], [nothing, done]) == []
+    assert bench_hints.cpu_us_per_record([done | {"records": 0.0}], [done]) == []
+    assert bench_sockets.speeds([nothing | SPEEDS])[-2] == "-"
 
 
 def test_which_comes_first_goes_round() -> None:
