@@ -94,10 +94,9 @@ def test_what_was_evicted_unread_is_not_fetched_again_for_the_same_prediction() 
         Fetched(rows, np.full(CHAIN, OrderEnd.LANDED, np.uint8), np.full(CHAIN, 2.0))
     )
     assert groups.asked_s[numbers[0]] < 100.0
-    unread = np.ones(1, bool)
-    speculation.see_evictions(
-        Evictions(rows[:1], rows[:1].astype(np.uint8), rows[:1] * 1.0, unread, rows[:1] * 1.0)
-    )
+    one, unread = rows[:1], np.ones(1, bool)
+    when_s = np.zeros(1)
+    speculation.see_evictions(Evictions(one, one.astype(np.uint8), when_s, unread, when_s))
     assert groups.asked_s[numbers[0]] == 100.0
 
 
