@@ -92,7 +92,9 @@ def test_a_return_reads_the_chain_that_its_session_wrote() -> None:
 
 def test_random_reads_are_uniform_and_were_there_before() -> None:
     workload = random_reads(2, SMALL)
-    assert workload.reads == len(workload) == 16_000
+    assert workload.reads == len(workload)
+    # Few of its requests name a block twice, which is then read once.
+    assert 15_900 < len(workload) < 16_000
     counts = np.bincount(workload.block)
     chi_squared = float(((counts - counts.mean()) ** 2 / counts.mean()).sum())
     assert abs(chi_squared - 1000) < 5 * (2 * 1000) ** 0.5
@@ -120,7 +122,9 @@ def test_documents_of_a_topic_are_read_together_as_often_as_said(share: float) -
     shape = Affinity(affinity=share)
     workload = affinity(3, shape)
     assert workload.signature is not None
-    heads = workload.block.reshape(workload.requests, shape.picks, shape.blocks)[:, :, 0]
+    whole = shape.picks * shape.blocks
+    starts = workload.request_start[:-1][np.diff(workload.request_start) == whole]
+    heads = workload.block[starts[:, None] + np.arange(0, whole, shape.blocks)]
     vectors = workload.signature[heads]
     first, others = vectors[:, :1], vectors[:, 1:]
     distance = ones(first ^ others)

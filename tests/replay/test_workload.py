@@ -21,9 +21,18 @@ def test_requests_come_in_order_of_time_with_their_chains_intact() -> None:
 
 def test_the_first_access_ever_is_a_write_unless_said_otherwise() -> None:
     chains = ((0.0, [1, 1, 2]), (1.0, [2, 3]))
-    assert workload_of(*chains).is_write.tolist() == [True, False, True, False, True]
+    assert workload_of(*chains).is_write.tolist() == [True, True, False, True]
     flags = [[False, True, False], [True, False]]
     assert workload_of(*chains, writes=flags).is_write.tolist() == [*flags[0], *flags[1]]
+
+
+def test_a_request_reads_a_block_once_and_not_what_it_has_written() -> None:
+    flags = [[False, False, True, False, True, False], [False, False]]
+    workload = workload_of((0.0, [1, 1, 1, 2, 3, 3]), (1.0, [3, 1]), writes=flags)
+    assert workload.request.tolist() == [0, 0, 0, 0, 1, 1]
+    assert workload.block.tolist() == [0, 0, 1, 2, 2, 0]
+    assert workload.is_write.tolist() == [False, True, False, True, False, False]
+    assert workload.reads == 4
 
 
 def test_blocks_of_a_request_share_a_queue_and_a_seed_chooses_it() -> None:

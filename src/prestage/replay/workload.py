@@ -129,7 +129,8 @@ class Requests:
     session: NDArray[np.int32]
     """[m]"""
     chains: Sequence[NDArray[np.int64]]
-    """[m] times the blocks of the request in the order of its chain, under any numbers."""
+    """[m] times the blocks of the request in the order of its chain, under any numbers. Of a block
+    that is named again, a read is left out: the host has its bytes, or is about to."""
     is_write: Sequence[NDArray[np.bool_]] | None = None
     """Beside the chains; None: the first access of each block ever is a write, others are reads."""
     tenant: NDArray[np.uint16] | None = None
@@ -160,6 +161,10 @@ def assemble(
     else:
         flags = [requests.is_write[i] for i in order]
         is_write = np.concatenate(flags) if flags else np.empty(0, np.bool_)
+    named = request.astype(np.int64) * len(distinct) + inverse
+    is_seen = is_write.copy()
+    is_seen[np.unique(named, return_index=True)[1]] = True
+    request, block, is_write = request[is_seen], rank[inverse[is_seen]], is_write[is_seen]
     tenant = requests.tenant if requests.tenant is not None else np.zeros(count, np.uint16)
     queue = requests.queue
     if queue is None:
@@ -170,7 +175,7 @@ def assemble(
     return Workload(
         time_s=time_s[request],
         request=request,
-        block=rank[inverse],
+        block=block,
         is_write=is_write,
         tenant=tenant[order][request].astype(np.uint16),
         queue=queue[order][request].astype(np.int32),
