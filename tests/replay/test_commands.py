@@ -146,7 +146,22 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
             ["--policy", "lru", "--policy", "prestage", "--write-config", "x.toml"],
             "--policy: found some with and some without the prestager",
         ),
-        (["--tier", "5%"], "--tier: found 5% of 20 blocks, which is 1 frames"),
+        (
+            ["--tier", "5%"],
+            "--tier: found 5% of 20 blocks, a tier of 1 (expected 40% or more, a tier of 8)",
+        ),
+        (
+            ["--tier", "50%", "--live", "own"],
+            "--tier: found 50% of 20 blocks, a tier of 10 (expected 80% or more, a tier of 16)",
+        ),
+        (
+            ["--tier", "50%", "--write-config", "x.toml"],
+            "--tier: found 50% of 20 blocks, a tier of 10 (expected 80% or more, a tier of 16)",
+        ),
+        (["--seed", "-1"], '--seed: found "-1"'),
+        (["--seed", "1", "--seed", str(1 << 63)], f'--seed: found "{1 << 63}"'),
+        (["--flash", "1e-12x"], "--flash: found 1e-12x"),
+        (["--filter", "100%", "--tier", "100%"], "found 0 reads among 20 accesses"),
     ],
 )
 def test_wrong_flags_are_named(
@@ -154,6 +169,16 @@ def test_wrong_flags_are_named(
 ) -> None:
     assert main(["replay", str(trace), *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_load_without_reads_is_refused_and_not_offered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["replay", "writes"]) == 2
+    assert "writes: found 0 reads among" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["replay", "--help"])
+    assert "writes" not in capsys.readouterr().out.partition("--overwrite")[0]
 
 
 def test_a_trace_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,24 +20,28 @@ from prestage.replay.compare import (
     with_gaps,
 )
 from prestage.replay.filters import behind_host_cache
-from prestage.replay.flags import parse_hints, parse_multiple, parse_share, parse_slot
-from prestage.replay.generators import GENERATORS, generate, is_generator
+from prestage.replay.flags import parse_hints, parse_multiple, parse_seed, parse_share, parse_slot
+from prestage.replay.generators import READING, generate, is_generator
 from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
 from prestage.replay.live_run import LIVE, OWN, Wire, of_live, write_config
 from prestage.replay.progress import Meter
 from prestage.replay.report import Trial, heading, judge, table
-from prestage.replay.result import Regime
+from prestage.replay.result import LEAST_SERVED, Regime
 from prestage.replay.run import layout_of
 from prestage.replay.traces import load_trace
 from prestage.replay.ttft import Model
-from prestage.replay.usage import check_said, check_usage
+from prestage.replay.usage import (
+    LEAST_BLOCKS,
+    check_demand,
+    check_room,
+    check_said,
+    check_usage,
+)
 from prestage.replay.workload import Workload
 from prestage.target.commands import output
 from prestage.target.commands.output import out, out_json
-from prestage.target.errors import InvalidFlag
 from prestage.target.prestager.engine import Prestager, PrestagerConfig
 
-LEAST_FRAMES: Final = 8
 DEFAULT: Final = (LRU, "mq", "prestage", "belady", BOUND)
 
 
@@ -51,7 +55,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "trace",
         metavar="TRACE",
-        help=f"a file (docs/replay-formats.md), or a generator: {', '.join(GENERATORS)}",
+        help=f"a file (docs/replay-formats.md), or a generator: {', '.join(READING)}",
     )
     parser.add_argument("--tier", default="5%", help="share of the distinct blocks (5%%)")
     parser.add_argument(
@@ -63,7 +67,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--policy", action="append", metavar="NAME", help=f"several: {', '.join(POLICIES)}"
     )
-    parser.add_argument("--seed", action="append", type=int, metavar="N", help="several (1)")
+    parser.add_argument("--seed", action="append", metavar="N", help="several (1)")
     parser.add_argument(
         "--hints",
         metavar="PLAN",
@@ -109,9 +113,9 @@ def run(args: argparse.Namespace) -> int:
         slot_size=parse_slot(args.slot, "--slot"),
     )
     plan = parse_hints(args.hints, "--hints") if args.hints else None
-    seeds = list(dict.fromkeys(args.seed or [1]))
+    seeds = list(dict.fromkeys(parse_seed(each, "--seed") for each in args.seed or ["1"]))
     if args.write_config:
-        seen = behind_host_cache(open_workload(args.trace, seeds[0]), regime.filter)
+        seen = see(args.trace, seeds[0], regime, LEAST_SERVED)
         speed = parse_multiple(args.speed or "1x", "--speed")
         has_prestager = "prestage" in policies or "prestage+hints" in policies
         out(write_config(args.write_config, seen, regime, seeds[0], speed, prestager=has_prestager))
@@ -137,6 +141,18 @@ def open_workload(trace: str, seed: int) -> Workload:
     return generate(trace, seed=seed) if is_generator(trace) else load_trace(Path(trace), seed=seed)
 
 
+def see(trace: str, seed: int, regime: Regime, least_blocks: int) -> Workload:
+    """Return what a target sees of a trace under a regime.
+
+    Raises Invalid, and InvalidFlag when the regime says nothing of this trace, or its tier has
+    fewer than `least_blocks`.
+    """
+    seen = behind_host_cache(open_workload(trace, seed), regime.filter)
+    check_demand(seen, regime, trace)
+    check_room(seen, regime, least_blocks)
+    return seen
+
+
 def trial(
     args: argparse.Namespace,
     seed: int,
@@ -146,8 +162,7 @@ def trial(
     meter: Meter,
 ) -> Trial:
     """Return what the policies make of a trace under one seed. Raises Invalid."""
-    seen = behind_host_cache(open_workload(args.trace, seed), regime.filter)
-    _check_room(seen, regime)
+    seen = see(args.trace, seed, regime, LEAST_SERVED if args.live == OWN else LEAST_BLOCKS)
     hints = plan_hints(seen, regime, plan, seed)
     check_said(hints, policies)
     rows = run_policies(seen, seed, regime, hints, policies, meter)
@@ -200,15 +215,6 @@ def run_policies(
         if meter is not None:
             meter.end()
     return with_gaps(rows)
-
-
-def _check_room(workload: Workload, regime: Regime) -> None:
-    """Raise InvalidFlag when there is no tier to speak of."""
-    frames = regime.frames(workload)
-    if frames < LEAST_FRAMES:
-        found = f"{100 * regime.tier:.3g}% of {workload.block_count} blocks"
-        what = f"found {found}, which is {frames} frames"
-        raise InvalidFlag(what, "--tier", f"a share that is {LEAST_FRAMES} frames or more")
 
 
 def _classical(policy: str, workload: Workload, capacity: int) -> float:

@@ -10,6 +10,8 @@ from prestage.replay.hint_plans import HintPlan
 from prestage.target.errors import InvalidFlag
 from prestage.target.sizes import parse_duration_s, parse_size, quote
 
+MOST_SEED: Final = (1 << 63) - 2
+"""TOML has no larger number, and a generator may need the next one too."""
 LEAST_SLOT: Final = 16 << 10
 MOST_SLOT: Final = 2 << 20
 
@@ -41,6 +43,13 @@ def parse_multiple(text: str, where: str) -> float:
     if value == 0:
         raise InvalidFlag(f"found {quote(text)}", where, expected)
     return value
+
+
+def parse_seed(text: str, where: str) -> int:
+    """Return a seed. Raises InvalidFlag."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MOST_SEED):
+        raise InvalidFlag(f"found {quote(text)}", where, f"a whole number, 0 to {MOST_SEED}")
+    return int(text)
 
 
 def parse_slot(text: str, where: str) -> int:

@@ -212,6 +212,8 @@ GENERATORS: Final[dict[str, Callable[[int], Workload]]] = {
     "phases": phase_change,
 }
 """By name, with their own parameters."""
+READING: Final = tuple(name for name in GENERATORS if name != "writes")
+"""Those with a read demand, without which there is nothing to say of a tier."""
 
 
 def is_generator(name: str) -> bool:

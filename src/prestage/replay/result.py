@@ -19,6 +19,8 @@ from prestage.replay.workload import Workload
 from prestage.target.errors import Invalid
 
 PERCENTILES: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
+LEAST_SERVED: Final = 16
+"""Slots that the tier of a target has at least (`tier.size` of docs/configuration.md)."""
 ARRAYS: Final = ("is_hit", "wait_s", "report")
 """Fields of a result that do not stand in its JSON as they are."""
 
@@ -57,8 +59,9 @@ class Regime:
             raise Invalid(f"found {self.flash:g}", "flash", "more than 0")
 
     def frames(self, workload: Workload) -> int:
-        """How many blocks the tier holds."""
-        return int(self.tier * workload.block_count)
+        """How many blocks the tier holds: all, if the share is 1, with room for LEAST_SERVED."""
+        blocks = int(self.tier * workload.block_count)
+        return max(blocks, LEAST_SERVED) if self.tier == 1 else blocks
 
     def flash_per_s(self, workload: Workload) -> float:
         """How many blocks a second the flash moves."""

@@ -1,15 +1,26 @@
-"""Flags of `prestage replay` that must fit each other, before hours of work are begun."""
+"""Flags of `prestage replay` that must fit each other and the trace, before hours of work."""
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
+from typing import Final
 
 from prestage.replay.compare import MACHINE, check_policies
 from prestage.replay.hint_plans import Hint
+from prestage.replay.result import Regime
+from prestage.replay.workload import Workload
 from prestage.target.errors import InvalidFlag
 
-__all__ = ["check_said", "check_usage"]
+__all__ = ["LEAST_BLOCKS", "check_demand", "check_room", "check_said", "check_usage"]
+
+LEAST_BLOCKS: Final = 8
+"""Of a tier that is simulated; one that is served has LEAST_SERVED."""
+LEAST_SPAN_S: Final = 1e-6
+"""From the first access to the last: clocks count nanoseconds, and have to tell them apart."""
+MOST_FLASH_S: Final = 4e9
+"""That the flash may take for all reads: clocks that count nanoseconds go as far."""
 
 
 def check_usage(args: argparse.Namespace, policies: Sequence[str]) -> None:
@@ -34,3 +45,35 @@ def check_said(hints: Sequence[Hint], policies: Sequence[str]) -> None:
     hinted = [each for each in policies if each.endswith("hints")]
     if hinted and not hints:
         raise InvalidFlag("hosts say nothing", f"--policy {hinted[0]}", "--hints PLAN too")
+
+
+def check_demand(seen: Workload, regime: Regime, trace: str) -> None:
+    """Raise InvalidFlag when what a target sees of a trace has no mean read demand to speak of."""
+    if seen.reads == 0 or seen.duration_s < LEAST_SPAN_S:
+        found = f"{seen.reads} reads among {len(seen)} accesses within {seen.duration_s:g} s"
+        what = f"found {found}, which have no mean read demand"
+        raise InvalidFlag(what, trace, f"reads, in a trace of {LEAST_SPAN_S:g} s or more")
+    least = seen.duration_s / MOST_FLASH_S
+    if regime.flash < least:
+        expected = f"{least:.2g}x or more, for all reads to end within {MOST_FLASH_S:g} s"
+        raise InvalidFlag(f"found {regime.flash:g}x", "--flash", expected)
+
+
+def check_room(seen: Workload, regime: Regime, least: int) -> None:
+    """Raise InvalidFlag when a tier has fewer than `least` blocks, whatever the trace has."""
+    blocks = regime.frames(seen)
+    if blocks < least:
+        found = f"{100 * regime.tier:.3g}% of {seen.block_count} blocks, a tier of {blocks}"
+        share = least_share(seen.block_count, least)
+        expected = "100%" if share == 100 else f"{share:.6g}% or more, a tier of {least}"
+        raise InvalidFlag(f"found {found}", "--tier", expected)
+
+
+def least_share(count: int, least: int) -> float:
+    """Return a share of `count` blocks, in per cent to two digits, that is `least` or more."""
+    exact = 100 * least / count
+    if exact >= 100:
+        return 100.0
+    unit: float = 10.0 ** (math.floor(math.log10(exact)) - 1)
+    share = round(math.ceil(exact / unit) * unit, 12)
+    return share if int(share / 100 * count) >= least else min(share + unit, 100.0)
