@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from prestage.ext.codec import encode_batches
 from prestage.replay.hint_plans import Hint
-from prestage.replay.machine import EVENT, Flash, Machine, MachineConfig, Op
+from prestage.replay.machine import EVENT, NEVER_NS, Flash, Machine, MachineConfig, Op
 from prestage.replay.result import Regime, Result, Run, judge
 from prestage.replay.workload import QUEUES, Layout, Workload, place
 from prestage.target.prestager.exchange import wakes
@@ -33,13 +33,17 @@ REST_NS: Final = 250_000_000
 THINK_NS: Final = 100_000
 """Who wants to be asked again at once is asked after this: a thought takes time, live."""
 DRAIN_NS: Final = 60_000_000_000
-"""How long after the last access everything must have ended."""
+"""How long after the last access the prestager still looks, while something has not ended."""
 RING_FACTS: Final = 1 << 18
+PORTION: Final = RING_FACTS >> 4
+"""Accesses that begin, or blocks that flash can bring, between two looks at the ring at most: each
+means some facts, none of which may find it full."""
 ORDERS: Final = 1 << 14
 """That wait at most, as live."""
 STEP_NS: Final = 10_000_000_000
-"""How far a target without a prestager runs in one call."""
-PROGRESS_STEPS: Final = 200
+"""How far a target without a prestager runs in one call, unless nothing happens for longer."""
+PROGRESS_TURNS: Final = 64
+"""Between words of progress: a fraction of a second, and of a bar that will take days."""
 HINT_QUEUE: Final = QUEUES
 """Hints come by a connection of their own."""
 
@@ -81,8 +85,8 @@ def _clock(workload: Workload, time_s: NDArray[np.float64]) -> NDArray[np.uint64
 def _one_by_one(time_ns: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return times of accesses with those of one request a nanosecond apart, as hosts send them."""
     number = np.arange(len(time_ns))
-    first = np.maximum.accumulate(np.where(np.diff(time_ns, prepend=0) != 0, number, 0))
-    return np.maximum.accumulate(time_ns + (number - first).astype(np.uint64))
+    spread = number + np.maximum.accumulate(time_ns.astype(np.int64) - number)
+    return spread.astype(np.uint64)
 
 
 def encode_hints(hints: Iterable[Hint]) -> list[Batch]:
@@ -161,6 +165,9 @@ class Driver:
     def __init__(self, machine: Machine, prestager: PrestagerLike) -> None:
         self._machine = machine
         self._prestager = prestager
+        config = machine.config
+        moved_per_s = config.flash.bandwidth / config.settings.tier.slot
+        self._portion_ns = max(round(PORTION / moved_per_s * 1e9), THINK_NS)
         self._reader = RingReader(machine.ring_fd)
         self._writer = OrdersWriter(machine.orders_fd)
         self._next_ns = 0
@@ -172,6 +179,9 @@ class Driver:
         self._reader.wait_for(self._waits)
         now_ns = self._now_ns
         stop_ns = min(until_ns, now_ns + REST_NS, max(self._next_ns, now_ns + THINK_NS))
+        stop_ns = min(stop_ns, _event_ns(self._machine, PORTION))
+        if self._machine.pending > PORTION:
+            stop_ns = min(stop_ns, now_ns + self._portion_ns)
         self._now_ns = self._machine.run(stop_ns)
         self._hear(self._now_ns)
         return self._now_ns
@@ -192,24 +202,36 @@ class Driver:
         self._next_ns, self._waits = decision.next_ns, decision.waits
 
     def close(self) -> None:
-        """Forget the memory."""
+        """Forget the memory, and let nothing wake who reads it no more."""
+        self._reader.wait_for(RingWaits.NOT)
         self._reader.close()
         self._writer.close()
+
+
+def _event_ns(machine: Machine, ahead: int) -> int:
+    """Return when the event begins that has so many to come before it; NEVER_NS: none has."""
+    times, place = machine.events["time_ns"], machine.begun + ahead
+    return int(times[place]) if place < len(times) else NEVER_NS
 
 
 def run_all(machine: Machine, prestager: PrestagerLike | None, progress: Progress | None) -> None:
     """Run all events and what they lead to. Whether progress is told of changes nothing."""
     driver = Driver(machine, prestager) if prestager is not None else None
     last_ns = int(machine.events["time_ns"][-1]) if len(machine.events) else START_NS
-    now_ns, told, end_ns = 0, 0, last_ns + DRAIN_NS
+    now_ns, turns, end_ns = 0, 0, last_ns + DRAIN_NS
     while now_ns < last_ns or (now_ns < end_ns and not machine.is_done):
-        now_ns = machine.run(now_ns + STEP_NS) if driver is None else driver.turn(end_ns)
-        share = min(now_ns, last_ns) * PROGRESS_STEPS // last_ns
-        if progress is not None and share > told:
-            told = share
-            progress(share / PROGRESS_STEPS)
+        step_ns = max(now_ns + STEP_NS, min(_event_ns(machine, 0), last_ns))
+        now_ns = machine.run(step_ns) if driver is None else driver.turn(end_ns)
+        turns += 1
+        if progress is not None and turns % PROGRESS_TURNS == 0:
+            progress(min(now_ns, last_ns) / last_ns)
+    if progress is not None:
+        progress(1.0)
     if driver is not None:
         driver.close()
+    if not machine.is_done:
+        # Reads may wait long for flash that is slow: most of a trace's accesses can be its last.
+        machine.run()
 
 
 def replay(
