@@ -215,9 +215,9 @@ def test_what_a_target_holds_is_not_written_over_unasked(
         written = writes()
         assert written > 0
         assert main(words) == 1
-        assert "are not zero (expected an empty namespace, or --overwrite)" in (
-            capsys.readouterr().err
-        )
+        err = capsys.readouterr().err
+        assert "are not zero (expected an empty namespace, or --overwrite)" in err
+        assert f"namespace 1 of nvme+tcp://{target.address}:{target.port}/{target.nqn}: byte" in err
         assert writes() == written
         assert main([*words, "--overwrite"]) == 0
         assert writes() > written

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from workload_support import DATA, workload_of
+from workload_support import workload_of
 
-from prestage.replay.demo import returning
+from prestage.replay.demo import main, returning
 from prestage.replay.demo_picture import picture
 from prestage.replay.demo_view import BAR, bar, table
 
-TRACE = DATA / "agent_demo.jsonl.gz"
 WITHIN_S = 60.0
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -81,7 +80,7 @@ def test_the_picture_has_a_line_for_each_request_of_each_run() -> None:
 def demo(folder: Path, *flags: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "src"), *sys.path])
     return subprocess.Popen(
-        [sys.executable, "-m", "prestage.replay.demo", "--trace", str(TRACE), *flags],
+        [sys.executable, "-m", "prestage.replay.demo", *flags],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
@@ -102,6 +101,30 @@ def test_three_runs_are_shown_and_only_the_picture_is_left(tmp_path: Path) -> No
     assert found["command"] == "scripts/demo --speed 200x --json"
     assert [path.name for path in tmp_path.iterdir()] == ["prestage-demo.svg"]
     ET.parse(tmp_path / "prestage-demo.svg")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--tier", "0%"], "--tier: found 0% of 3204 blocks, a tier of 0 (expected 0.5% or more"),
+        (["--seed", "-1"], '--seed: found "-1"'),
+        (["--trace", "{csv}"], "--tier: found 10% of 3 blocks, a tier of 0 (expected 100%)"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_a_target_is_started(
+    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "small.csv"
+    path.write_text("time_s,request,block,op\n0,r,a,write\n0,r,b,write\n1,s,a,read\n1,s,c,read\n")
+    assert main([each.format(csv=path) for each in flags]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"scripts/demo: {said}"), err
+
+
+def test_the_usage_says_what_may_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "[--trace FILE]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -58,6 +59,29 @@ def test_a_signal_ends_the_block_and_the_target(
         os.kill(os.getpid(), signal.SIGTERM)
     assert target.process.returncode is not None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_lets_the_tasks_of_an_event_loop_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_target, "blocks_folder", lambda _: str(tmp_path))
+    workload = sessions(7, Sessions(requests=40, chain=4))
+    ended = []
+
+    async def wait() -> None:
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        own_target(workload, REGIME, seed=7, speed=20, prestager=False),
+    ):
+        asyncio.run(wait())
+    assert ended == [True]
 
 
 def test_one_that_cannot_be_is_named_and_leaves_nothing(

@@ -25,21 +25,25 @@ from prestage.replay.compare import to_json
 from prestage.replay.demo_picture import picture
 from prestage.replay.demo_view import Line, table
 from prestage.replay.filters import behind_host_cache
-from prestage.replay.flags import parse_multiple, parse_seconds, parse_share
+from prestage.replay.flags import parse_multiple, parse_seconds, parse_seed, parse_share
 from prestage.replay.hint_plans import HintPlan
 from prestage.replay.live import LiveResult
 from prestage.replay.live_run import Wire
-from prestage.replay.result import Regime, spread
+from prestage.replay.result import LEAST_SERVED, Regime, spread
 from prestage.replay.traces import load_trace
+from prestage.replay.usage import check_demand, check_room
 from prestage.replay.workload import Workload
 from prestage.target.commands.output import out, out_json
-from prestage.target.errors import Invalid, TargetError
+from prestage.target.errors import Invalid, InvalidFlag, TargetError
 
+TRACE: Final = Path(__file__).resolve().parents[3] / "tests" / "data" / "agent_demo.jsonl.gz"
+"""Of a checkout of the project."""
 SPAN_S: Final = 600.0
 """Sessions start within it, and what comes later is cut off."""
 SLOT: Final = 16 << 10
 """Blocks are this small here, so that a host in Python keeps up."""
 PICTURE: Final = "prestage-demo.svg"
+EXIT_USAGE: Final = 2
 INTERRUPTED: Final = 130
 COLUMNS: Final = 96
 
@@ -92,13 +96,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--trace", type=Path, required=True, metavar="FILE", help="sessions of coding agents")
+    add("--trace", type=Path, default=TRACE, metavar="FILE", help="sessions (51 of coding agents)")
     add("--speed", default="30x", help="times as fast as it was recorded (30x)")
     add("--tier", default="10%", help="share of the distinct blocks (10%%)")
     add("--flash", default="3x", help="bandwidth, a multiple of the mean read demand (3x)")
     add("--filter", default="5%", help="the hosts' own cache, a share of the blocks (5%%)")
     add("--lead", default="5s", help="how long before its request a hint comes (5s)")
-    add("--seed", type=int, default=1, metavar="N", help="when sessions start, and latencies (1)")
+    add("--seed", default="1", metavar="N", help="when sessions start, and latencies (1)")
     add("--picture", type=Path, default=Path(PICTURE), metavar="FILE", help=f"({PICTURE})")
     add("--json", action="store_true", help="print JSON")
     return parser.parse_args(arguments)
@@ -106,7 +110,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run(args: argparse.Namespace, command: str) -> None:
     """Run the demonstration. Raises TargetError, and HostError when a target breaks."""
-    whole = load_trace(args.trace, seed=args.seed, mix=Mix(span_s=SPAN_S))
+    seed = parse_seed(args.seed, "--seed")
+    whole = load_trace(args.trace, seed=seed, mix=Mix(span_s=SPAN_S))
     regime = Regime(
         tier=parse_share(args.tier, "--tier"),
         flash=parse_multiple(args.flash, "--flash"),
@@ -115,12 +120,14 @@ def run(args: argparse.Namespace, command: str) -> None:
     )
     speed, lead_s = parse_multiple(args.speed, "--speed"), parse_seconds(args.lead, "--lead")
     seen = behind_host_cache(whole, regime.filter)
+    check_demand(seen, regime, str(args.trace))
+    check_room(seen, regime, LEAST_SERVED)
     which = returning(seen)
     if not len(which):
         raise Invalid("no session comes back", str(args.trace), "sessions of several requests")
-    hints = plan_hints(seen, regime, HintPlan(lead_s=lead_s), args.seed)
-    wire = Wire(seen, regime, speed, args.seed, hints, asks_residency=True)
-    about = _about(seen, regime, speed, lead_s, args.seed)
+    hints = plan_hints(seen, regime, HintPlan(lead_s=lead_s), seed)
+    wire = Wire(seen, regime, speed, seed, hints, asks_residency=True)
+    about = _about(seen, regime, speed, lead_s, seed)
     runs = {
         "lru": "without prestage",
         "prestage": "with prestage",
@@ -162,18 +169,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `scripts/demo`; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     args = parse(arguments)
-    given = list(arguments)
-    if "--trace" in given:  # scripts/demo gives it
-        at = given.index("--trace")
-        del given[at : at + 2]
     try:
-        run(args, shlex.join(["scripts/demo", *given]))
+        run(args, shlex.join(["scripts/demo", *arguments]))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the target is stopped\n")
         return INTERRUPTED
     except TargetError as error:
         sys.stderr.write(f"scripts/demo: {error}\n")
-        return 1
+        return EXIT_USAGE if isinstance(error, InvalidFlag) else 1
     return 0
 
 

@@ -280,5 +280,6 @@ class _Host:
             return  # It was there before, or never written: nobody here knows its bytes.
         if found != content(block, size):
             raise WrongBytes(
-                f"block {block} at byte {offset} has other bytes than were written", str(lane)
+                f"block {block} at byte {offset} has other bytes than were written",
+                str(lane.address),
             )

@@ -79,17 +79,25 @@ def own_target(
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Whoever ends us otherwise than by Ctrl-C wants the target gone too."""
+    """Whoever ends us otherwise than by Ctrl-C wants the target gone too, in the same way.
+
+    An event loop that runs takes SIGINT only, and lets its tasks end; in the midst of one of them
+    KeyboardInterrupt would leave the others as they are.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 def _wait_running(target: SpawnedTarget) -> None:

@@ -33,4 +33,4 @@ async def check_empty(
         if any(found):
             what = f"byte {slot * layout.slot_size} and others are not zero"
             expected = "an empty namespace, or --overwrite"
-            raise Invalid(what, f"namespace {nsid} of {controller}", expected)
+            raise Invalid(what, f"namespace {nsid} of {controller.address}", expected)
