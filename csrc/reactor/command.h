@@ -15,8 +15,8 @@ struct command {
   uint32_t slot;
   /* From here on a new command begins with zeros. First what is looked at again when it is gone:
    * many are under way, and each line of the cache that they do not touch counts. */
-  _Alignas(64) uint32_t reserved; /* frames held of the tier's budget */
-  uint32_t shared;                /* frames that count as its connection's */
+  uint32_t reserved; /* frames held of the tier's budget */
+  uint32_t shared;   /* frames that count as its connection's */
   uint16_t status;
   uint16_t fresh_count, pin_count, done_count, receive_frames;
   /* is_used: from the capsule to SENT. committed: past the point where Abort can end it. orphaned:
@@ -52,7 +52,7 @@ struct command {
   int32_t media_error;
   struct command *mate; /* the other of a fused pair */
   /* From here on a new Read is what the last command left: no Read looks at it. */
-  _Alignas(64) uint64_t cursor;      /* range commands: how far they are */
+  uint64_t cursor;                   /* range commands: how far they are */
   uint64_t clear_offset, clear_end;  /* ... and what of the range the medium clears */
   struct ps_hints_progress progress; /* of the batch that is being taken */
 };
