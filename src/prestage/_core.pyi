@@ -190,6 +190,16 @@ class _Lib:
         waiter: Any,
     ) -> int: ...
     def ps_tier_has_woken(self, tier: Any) -> bool: ...
+    def ps_tier_read_at_once(
+        self,
+        tier: Any,
+        now_ns: int,
+        volume: int,
+        offset: int,
+        length: int,
+        access: Any,
+        frame: Any,
+    ) -> bool: ...
     def ps_tier_overwrite(
         self, tier: Any, now_ns: int, volume: int, offset: int, length: int, data: Any
     ) -> bool: ...
