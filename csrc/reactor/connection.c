@@ -341,12 +341,15 @@ static void handle_sent(struct connection *connection) {
 }
 
 /* How many of the iovecs go out together, and their bytes. While a call sends, the kernel looks at
- * nothing that comes in: of large payloads only so much goes in one that its memory is given back
- * for the next while a processor's cache still has it. Of small ones, the more the better. */
+ * nothing that comes in: of large payloads half of what waits goes first, so that the socket's
+ * memory is given back, and what is next is asked for, while the rest goes. Of small ones, the more
+ * the better. */
 static size_t cut_output(const struct iovec *iov, size_t count, size_t *size) {
-  size_t taken = 0;
+  size_t taken = 0, all = 0;
   *size = 0;
-  while (taken < count && (*size < SEND_LARGE || iov[taken].iov_len < LARGE_PAYLOAD))
+  for (size_t i = 0; i < count; i++) all += iov[i].iov_len;
+  size_t portion = all / 2 > SEND_LARGE ? all / 2 : SEND_LARGE;
+  while (taken < count && (*size < portion || iov[taken].iov_len < LARGE_PAYLOAD))
     *size += iov[taken++].iov_len;
   return taken;
 }
