@@ -142,12 +142,12 @@ static void respond(struct command *command) {
   uint32_t count = 0;
   if (sends_data(command))
     count = command->fresh_count > 0 ? fresh_iov(command) : pinned_iov(command);
-  command->responded = true;
-  command->host_ns = connection->reactor->now_ns;
-  if (command->in_capsule && !command->asked_data) {
+  if (lacks_place(command)) {
     ps_engine_skip(connection->engine, command->slot);
     connection_resume(connection);
   }
+  command->responded = true;
+  command->host_ns = connection->reactor->now_ns;
   ps_engine_respond(connection->engine, command->slot, command->status, command->dw0, command->dw1,
                     command->iov, count, count > 0 ? command->length : 0);
   connection_wants_output(connection);
@@ -182,7 +182,10 @@ static void join_pair(struct connection *connection, struct command *command) {
     if (first == NULL) command->status = PS_SC_MISSING_FUSED | PS_DNR;
     if (first_failed) command->status = PS_SC_ABORTED_FUSED | PS_DNR;
   }
-  if (fuse == 1 && command->status == 0) connection->fused_first = command;
+  if (fuse == 1 && command->status == 0) {
+    connection->fused_first = command;
+    command->host_ns = command->started_ns;
+  }
 }
 
 /* A command capsule on an I/O queue. */

@@ -33,7 +33,7 @@ struct command {
   struct volume *volume;    /* NULL: the extension namespace, or none */
   enum step (*step)(struct command *command);
   uint64_t started_ns;
-  uint64_t host_ns; /* since when it is the host's turn: to send data, or to take it */
+  uint64_t host_ns; /* since when it is the host's turn: to send, or to take its data */
   uint64_t offset;  /* bytes into the volume */
   uint64_t fail_offset;
   uint64_t gate_offset, gate_length;
@@ -138,6 +138,11 @@ static inline enum step step_later(struct command *command) {
 /* A step is over when its work is done, or when the command failed with a status. */
 static inline enum step step_of(const struct command *command, bool is_done) {
   return is_done || command->status != 0 ? STEP_DONE : STEP_WAIT;
+}
+
+/* Its data stands in its capsule, and nothing behind that is read until it has a place. */
+static inline bool lacks_place(const struct command *command) {
+  return command->in_capsule && !command->asked_data && !command->responded;
 }
 
 /* The execute functions, one file each. */

@@ -466,6 +466,7 @@ void connection_check_quiet(struct connection *connection) {
 /* A host that does not finish ICReq and Connect, and one that does not go after the end. */
 void connection_check_time(struct connection *connection, uint64_t handshake_timeout_ns) {
   struct reactor *reactor = connection->reactor;
+  const struct command *first = connection->fused_first;
   uint64_t age_ns = reactor->now_ns - connection->opened_ns;
   if (connection->state == CONNECTION_ENDING && age_ns > LINGER_NS) {
     connection_close(connection);
@@ -473,8 +474,8 @@ void connection_check_time(struct connection *connection, uint64_t handshake_tim
              age_ns > handshake_timeout_ns) {
     reactor->stats.handshake_timeouts++;
     connection_end(connection);
-  } else if (connection->fused_first != NULL &&
-             reactor->now_ns - connection->fused_first->started_ns > handshake_timeout_ns) {
+  } else if (first != NULL && !lacks_place(first) &&
+             reactor->now_ns - first->host_ns > handshake_timeout_ns) {
     break_pair(connection); /* it holds memory for both */
   } else if (connection->state == CONNECTION_OPEN && connection->close_after_output &&
              connection->closing_ns == 0) {

@@ -15,7 +15,8 @@ enum {
   SHARES = 32,         /* of the budget: so many connections at least can hold frames at once */
   RECEIVE_SHARES = 16, /* of what waits for host data */
   STALL_SECONDS = 3,   /* an end after so many seconds, */
-  STALL_BYTES = 16384  /* with less than this in each of them */
+  STALL_BYTES = 16384, /* with less than this in each of them, */
+  HELD_UP = 2          /* or so many times that where what it owes may have come */
 };
 
 static uint32_t larger(uint32_t one, uint32_t other) { return one > other ? one : other; }
@@ -87,20 +88,34 @@ bool share_is_short(struct ps_core *core) {
   return is_short;
 }
 
-/* It is the host's turn: to read, to send its data, or to send the second of a pair. */
-static bool waits_for_host(const struct command *command) {
-  if (command->responded) return command->reserved > 0;
+/* Whether the input stands at a capsule that has no place yet: nothing behind it is looked at. */
+static bool is_held_up(const struct connection *connection) {
+  if (connection->has_held) return true;
+  for (uint32_t slot = 0; slot < connection->reactor->core->config.queue_depth; slot++) {
+    const struct command *command = command_at(connection, slot);
+    if (command->is_used && lacks_place(command)) return true;
+  }
+  return false;
+}
+
+/* It is the host's turn to send: its data, or the second of a pair. */
+static bool waits_for_input(const struct command *command) {
+  if (command->responded || lacks_place(command)) return false;
   return (command->asked_data && !command->has_data) || command->connection->fused_first == command;
 }
 
+/* A host that does not read owes whatever else it sends. Of one that is to send, those who hold the
+ * budget that its own capsule waits for are ended first. */
 static bool owes(const struct connection *connection) {
   const struct reactor *reactor = connection->reactor;
-  uint64_t limit_ns = (uint64_t)STALL_SECONDS * 1000000000;
+  uint64_t output_ns = (uint64_t)STALL_SECONDS * 1000000000;
+  uint64_t input_ns = is_held_up(connection) ? HELD_UP * output_ns : output_ns;
   for (uint32_t slot = 0; slot < reactor->core->config.queue_depth; slot++) {
     const struct command *command = command_at(connection, slot);
-    if (command->is_used && command->reserved + command->shared > 0 && waits_for_host(command) &&
-        reactor->now_ns - command->host_ns > limit_ns)
-      return true;
+    if (!command->is_used || command->reserved + command->shared == 0) continue;
+    uint64_t waits_ns = reactor->now_ns - command->host_ns;
+    if (command->responded && command->reserved > 0 && waits_ns > output_ns) return true;
+    if (waits_for_input(command) && waits_ns > input_ns) return true;
   }
   return false;
 }
