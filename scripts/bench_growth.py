@@ -6,7 +6,7 @@ all of them in each round, as ratios to the smallest. The aim is 10 % more for e
 - tier: 256 MiB, 2 GiB and 8 GiB, one connection, 32 in flight. Reads touch, at random, three
   quarters of the tier, so all of them stay in it; writes touch three eighths, which is less than
   what begins write-back in this configuration: that costs the medium's time, and is not this
-  question.
+  question. The same on the bare server, in as much memory: what its distance alone makes of it.
 - namespaces: 1, 8 and 64 that share 128 MiB, one connection, 32 in flight.
 - connections: 1 to 256, 256 commands in flight on them together. The same on the bare server, which
   has more receives and sends to do as well: what the sockets alone make of it.
@@ -36,7 +36,7 @@ from bench_run import (
     rounds_of,
     size_text,
 )
-from bench_targets import NO_WRITE_BACK, Pool, Setting, Side, pool
+from bench_targets import NO_WRITE_BACK, Bare, Pool, Setting, Side, pool
 
 MIB = 1 << 20
 OPERATIONS = ("read", "write")
@@ -48,6 +48,8 @@ IN_FLIGHT = 256
 SHARED_BYTES = 128 * MIB
 SPARE_BYTES = 3 << 30
 """Of this machine's memory, beside the tiers."""
+HAVE_BARE = ("tier", "connections")
+"""What the bare server has a share in."""
 HIT_RATIO = 0.999
 DEEP = "[limits]\nqueue_depth = 512\n"
 
@@ -139,11 +141,14 @@ def available_bytes() -> int:
 
 
 def fitting(every: Sequence[Step]) -> list[Step]:
-    """Return the steps whose tiers this machine has memory for together; says what is left out."""
+    """Return the steps whose tiers this machine has memory for together; says what is left out.
+
+    The bare server has as much as the largest of them.
+    """
     left = available_bytes() - SPARE_BYTES
-    found = []
+    found: list[Step] = []
     for step in every:
-        left -= step.read_bytes
+        left -= 2 * step.read_bytes - (found[-1].read_bytes if found else 0)
         if left >= 0:
             found.append(step)
         else:
@@ -204,12 +209,14 @@ def grow(
     what: str, every: Sequence[Step], rounds: int, seconds: float
 ) -> tuple[dict[str, Runs], list[Figure]]:
     """Run everything of what grows; on the bare server too where that has a share in it."""
-    settings = {step.server: step.setting for step in every}
+    memory_bytes = max(step.read_bytes for step in every) if what == "tier" else 0
+    settings: dict[str, Setting | Bare] = {step.server: step.setting for step in every}
+    settings["bare"] = Bare((f"memory={memory_bytes}",))
     results, figures = {}, []
     with pool(settings=settings) as servers:
         start(every, servers)
         for operation in OPERATIONS:
-            for on_bare in (False, True) if what == "connections" else (False,):
+            for on_bare in (False, True) if what in HAVE_BARE else (False,):
                 name = operation + (", bare" if on_bare else "")
                 variants = {
                     step.label: partial(step.side(operation, on_bare=on_bare).run, servers, seconds)

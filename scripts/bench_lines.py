@@ -28,7 +28,7 @@ from bench_targets import COLD_BYTES, DIGESTS, HINTS, POLLED, SPARE_CORE, Pool, 
 KIB, MIB = 1 << 10, 1 << 20
 HOT_BYTES = 256 * KIB
 """Read and written where our target is held against a bare server: a processor's cache has it, as
-it has the one buffer of that, so that the servers are compared and not the memory."""
+it has the one buffer of that. Where more is, the bare server has as much."""
 REST_S = 2.0
 """After a start, before what a target does when nothing is asked of it is measured."""
 
@@ -81,15 +81,16 @@ def cpu_percent(mine: Run, base: Run) -> float:
 
 
 def against_floor(
-    case: Case, measure: Measure, span_bytes: int = HOT_BYTES, *, polling: bool = False
+    case: Case, measure: Measure, *, is_polling: bool = False, is_wide: bool = False
 ) -> Line:
-    """Our target's load beside the same on a bare server."""
-    name = case.name + (" polling" if polling else "")
-    if span_bytes != HOT_BYTES:
-        name += f" of {span_bytes // MIB}M"
-    servers = ("polling", "bare, polling") if polling else ("target", "bare")
-    options = POLLED if polling else {}
-    span = max(span_bytes, case.size_bytes)
+    """Our target's load beside the same on a bare server; where wide, both in SPAN_BYTES."""
+    name, servers = case.name, ("target", "bare")
+    if is_polling:
+        name, servers = f"{name} polling", ("polling", "bare, polling")
+    elif is_wide:
+        name, servers = f"{name} of {SPAN_BYTES // MIB}M", ("target", "bare, wide")
+    options = POLLED if is_polling else {}
+    span = SPAN_BYTES if is_wide else max(HOT_BYTES, case.size_bytes)
     mine, base = (Side(server, case, options, span) for server in servers)
     return Line(f"{name} / bare", mine, base, (measure,))
 
@@ -105,9 +106,9 @@ def floor_lines() -> Iterator[Line]:
     ]
     for case, measure in plain:
         yield against_floor(case, measure)
-    yield against_floor(Case("read", 4 * KIB, 1), round_trip(1.15), polling=True)
+    yield against_floor(Case("read", 4 * KIB, 1), round_trip(1.15), is_polling=True)
     for case, measure in plain:
-        yield against_floor(case, dataclasses.replace(measure, aim=None), SPAN_BYTES)
+        yield against_floor(case, dataclasses.replace(measure, aim=None), is_wide=True)
 
 
 def own_lines() -> Iterator[Line]:

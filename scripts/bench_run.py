@@ -102,10 +102,9 @@ def size_text(size_bytes: int) -> str:
 
 
 @contextlib.contextmanager
-def bare_server(folder: Path, *, is_polling: bool = False) -> Iterator[Server]:
+def bare_server(port_file: Path, options: Sequence[str] = ()) -> Iterator[Server]:
     """Run the floor, which ends when its standard input does: with the block."""
-    port_file = folder / f"bare{'-polling' if is_polling else ''}.port"
-    command = [str(PROGRAMS / "bare"), str(port_file), *(["poll"] if is_polling else [])]
+    command = [str(PROGRAMS / "bare"), str(port_file), *options]
     with child(pinned(SERVER_CORE, command), stdin=subprocess.PIPE) as process:
         port = int(wait_for(port_file, process))
         yield Server("127.0.0.1", port, "bare", process.pid)

@@ -73,9 +73,19 @@ nqn = "{NQN}"
         return text.replace("{disk}", str(disk))
 
 
+@dataclasses.dataclass(frozen=True)
+class Bare:
+    """The bare server, and how it is started (csrc/bench/bare.c)."""
+
+    options: Sequence[str] = ()
+
+
 PLACES = '[[subsystems.namespaces]]\npath = "{disk}/places"\nsize = "64G"\n'
 """What hints speak of, beside the namespace that is read."""
-SETTINGS: Mapping[str, Setting] = {
+SETTINGS: Mapping[str, Setting | Bare] = {
+    "bare": Bare(),
+    "bare, polling": Bare(("poll",)),
+    "bare, wide": Bare((f"memory={SPAN_BYTES}",)),
     "target": Setting(),
     "blocks of 512": Setting(RAM + "block = 512\n"),
     "polling": Setting(more=POLLING),
@@ -109,7 +119,7 @@ class Pool:
         serve: Sequence[str] = (),
         checkout: Path = ROOT,
         given: Mapping[str, Server] | None = None,
-        settings: Mapping[str, Setting] = SETTINGS,
+        settings: Mapping[str, Setting | Bare] = SETTINGS,
     ) -> None:
         """`given` are running already; others end with `stack`."""
         self._settings = settings
@@ -144,11 +154,11 @@ class Pool:
         return is_new
 
     def _started(self, name: str) -> Server:
-        if name.startswith("bare"):
-            bare = bare_server(self._folder, is_polling=name == "bare, polling")
-            return self._stack.enter_context(bare)
         setting = self._settings[name]
         folder = name.replace(" ", "-")
+        if isinstance(setting, Bare):
+            bare = bare_server(self._folder / f"{folder}.port", setting.options)
+            return self._stack.enter_context(bare)
         disk = self._disk / folder
         disk.mkdir()
         if setting.file_bytes:

@@ -1,14 +1,15 @@
 /* The floor: a socket server that does nothing but what the wire forces.
  *
- *   bare PORT-FILE [poll]
+ *   bare PORT-FILE [poll] [memory=BYTES]
  *
  * For each 72-byte read request it sends a 24-byte C2HData header (LAST, SUCCESS) and the payload
  * from one warm buffer; for each write it takes the payload into one buffer (by R2T when it is not
  * in the capsule) and sends a 24-byte response. It answers ICReq, and makes and checks the digests
  * that were asked for there, of every payload anew. One thread, epoll, one receive and one send a
  * pass and connection: no NVMe state, no lookup, no checks but of digests. With `poll` it does not
- * sleep while there are connections, but receives from each in turn. It ends with its standard
- * input.
+ * sleep while there are connections, but receives from each in turn. With `memory` payloads have a
+ * place each in so much of it, by their LBA: what a larger working set costs anybody. It ends with
+ * its standard input.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,13 +19,14 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "wire.h"
 
-enum { EVENTS = 256, BATCH = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20 };
+enum { EVENTS = 256, BATCH = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20, PLACE = 4096 };
 /* When polling: how often the connections are looked at before others are let in. */
 enum { POLL_PASSES = 64 };
 
@@ -33,7 +35,8 @@ struct connection {
   int fd;
   uint8_t bytes[BUFFER];
   size_t length;       /* in bytes */
-  size_t payload_left; /* of the write whose payload comes now */
+  size_t payload_left; /* of the write whose payload comes now, */
+  uint8_t *payload_at; /* and where it goes */
   uint16_t payload_cid;
   uint8_t digests;
   bool awaits_digest; /* of the payload that has come */
@@ -44,7 +47,10 @@ struct connection {
   size_t out_count, header_count;
 };
 
-static uint8_t payload[PAYLOAD], sink[PAYLOAD];
+/* What is read from, and written to; one place where no more was asked for. */
+static uint8_t *source, *sink;
+static uint64_t places = 1;
+static uint64_t lbas[1 << 16]; /* of the writes whose R2Ts were sent, by CID */
 
 static void flush_out(struct connection *connection) {
   size_t first = 0;
@@ -99,7 +105,11 @@ static void respond(struct connection *connection, uint16_t cid) {
   end_pdu(connection, 0);
 }
 
-static void send_payload(struct connection *connection, uint16_t cid, uint32_t length) {
+static size_t place_of(uint64_t lba) { return places == 1 ? 0 : lba % places * PLACE; }
+
+static void send_payload(struct connection *connection, uint16_t cid, uint64_t lba,
+                         uint32_t length) {
+  const uint8_t *payload = source + place_of(lba);
   uint32_t ddgst = data_digest_bytes(connection->digests);
   struct short_pdu *pdu = begin_pdu(connection, PS_PDU_C2H_DATA);
   uint32_t *digest = &connection->data_digests[connection->header_count - 1];
@@ -114,18 +124,22 @@ static void send_payload(struct connection *connection, uint16_t cid, uint32_t l
   put_out(connection, digest, ddgst);
 }
 
-static void expect_payload(struct connection *connection, uint16_t cid, size_t length) {
+static void expect_payload(struct connection *connection, uint16_t cid, uint64_t lba,
+                           size_t length) {
   connection->payload_left = length;
+  connection->payload_at = sink + place_of(lba);
   connection->payload_cid = cid;
   connection->payload_crc = CRC_BEGIN;
 }
 
 static void serve_capsule(struct connection *connection, const struct capsule *capsule) {
+  uint64_t lba = (uint64_t)capsule->cdw11 << 32 | capsule->cdw10;
   if (capsule->opcode == PS_OP_READ) {
-    send_payload(connection, capsule->cid, capsule->sgl_length);
+    send_payload(connection, capsule->cid, lba, capsule->sgl_length);
   } else if (capsule->pdo != 0) {
-    expect_payload(connection, capsule->cid, capsule->sgl_length);
+    expect_payload(connection, capsule->cid, lba, capsule->sgl_length);
   } else {
+    lbas[capsule->cid] = lba;
     struct short_pdu *pdu = begin_pdu(connection, PS_PDU_R2T);
     pdu->cccid = pdu->ttag = capsule->cid;
     pdu->length = capsule->sgl_length;
@@ -163,18 +177,21 @@ static size_t serve_pdu(struct connection *connection, size_t at) {
   if (!header_is_whole(bytes, hlen, connection->digests)) die_of("a header's digest is wrong");
   if (bytes[0] == PS_PDU_H2C_DATA) {
     const struct short_pdu *pdu = (const void *)bytes;
-    expect_payload(connection, pdu->cccid, pdu->length);
+    expect_payload(connection, pdu->cccid, lbas[pdu->cccid], pdu->length);
   } else {
     serve_capsule(connection, (const void *)bytes);
   }
   return length;
 }
 
-static size_t take_payload(struct connection *connection, const uint8_t *bytes, size_t available) {
+/* The next bytes of the payload are where they belong; returns how many of them it takes. */
+static size_t take_payload(struct connection *connection, size_t available) {
+  const uint8_t *bytes = connection->payload_at;
   size_t part = available < connection->payload_left ? available : connection->payload_left;
   bool has_digest = (connection->digests & PS_DIGEST_DATA) != 0;
   if (has_digest) connection->payload_crc = crc_extend(connection->payload_crc, bytes, part);
   connection->payload_left -= part;
+  connection->payload_at += part;
   if (connection->payload_left > 0) return part;
   connection->awaits_digest = has_digest;
   if (!has_digest) respond(connection, connection->payload_cid);
@@ -196,10 +213,10 @@ static void serve_bytes(struct connection *connection) {
   size_t at = 0;
   while (at < connection->length) {
     if (connection->payload_left > 0) {
-      const uint8_t *bytes = connection->bytes + at;
-      size_t part = take_payload(connection, bytes, connection->length - at);
-      memcpy(sink, bytes, part);
-      at += part;
+      size_t left = connection->length - at;
+      size_t part = left < connection->payload_left ? left : connection->payload_left;
+      memcpy(connection->payload_at, connection->bytes + at, part);
+      at += take_payload(connection, part);
       continue;
     }
     size_t used =
@@ -211,15 +228,15 @@ static void serve_bytes(struct connection *connection) {
   memmove(connection->bytes, connection->bytes + at, connection->length);
 }
 
-/* Receive once, payload straight into the sink; false when the peer has closed. */
+/* Receive once, payload straight to its place; false when the peer has closed. */
 static bool serve(struct connection *connection) {
-  struct iovec in[2] = {{sink, connection->payload_left},
+  struct iovec in[2] = {{connection->payload_at, connection->payload_left},
                         {connection->bytes + connection->length, BUFFER - connection->length}};
   ssize_t got = readv(connection->fd, in, 2);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) return false;
   size_t direct = (size_t)got < connection->payload_left ? (size_t)got : connection->payload_left;
-  if (direct > 0) take_payload(connection, sink, direct);
+  if (direct > 0) take_payload(connection, direct);
   connection->length += (size_t)got - direct;
   serve_bytes(connection);
   flush_out(connection);
@@ -295,14 +312,46 @@ static void run(int epoll_fd, int listener, bool is_polling) {
   }
 }
 
+/* Huge pages where there are any, as our target asks for; touched, for what is not is no memory. */
+static uint8_t *allocate(size_t size) {
+  uint8_t *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bytes == MAP_FAILED) die("bare: memory");
+  madvise(bytes, size, MADV_HUGEPAGE);
+  memset(bytes, 0x5a, size);
+  return bytes;
+}
+
+/* One memory is read and written where it is large: a working set is what both have. */
+static void make_places(uint64_t memory_bytes) {
+  if (memory_bytes <= PAYLOAD) {
+    source = allocate(PAYLOAD);
+    sink = allocate(PAYLOAD);
+    return;
+  }
+  places = (memory_bytes - PAYLOAD) / PLACE + 1;
+  source = sink = allocate(memory_bytes);
+}
+
 int main(int argc, char **argv) {
-  bool is_polling = argc == 3 && strcmp(argv[2], "poll") == 0;
-  if (argc != 2 && !is_polling) {
-    fprintf(stderr, "usage: bare PORT-FILE [poll]\n");
+  bool is_polling = false, is_wrong = argc < 2;
+  uint64_t memory_bytes = 0;
+  for (int i = 2; i < argc; i++) {
+    char *end = NULL;
+    if (strcmp(argv[i], "poll") == 0) {
+      is_polling = true;
+    } else if (strncmp(argv[i], "memory=", 7) == 0) {
+      memory_bytes = strtoull(argv[i] + 7, &end, 10);
+      is_wrong |= end == argv[i] + 7 || *end != '\0';
+    } else {
+      is_wrong = true;
+    }
+  }
+  if (is_wrong) {
+    fprintf(stderr, "usage: bare PORT-FILE [poll] [memory=BYTES]\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN); /* A generator may be gone before its last answers are sent. */
-  memset(payload, 0x5a, sizeof payload);
+  make_places(memory_bytes);
   int epoll_fd = epoll_create1(0), listener = listen_on_loopback(argv[1]);
   run(epoll_fd, listener, is_polling);
   return 0;

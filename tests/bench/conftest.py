@@ -26,9 +26,9 @@ def programs() -> Path:
     return PROGRAMS
 
 
-@pytest.fixture(params=["sleeping", "polling"])
+@pytest.fixture(params=[(), ("poll",), ("memory=16777216",)], ids=["sleeping", "polling", "wide"])
 def bare(request: pytest.FixtureRequest, programs: Path, tmp_path: Path) -> Iterator[Server]:
-    with bare_server(tmp_path, is_polling=request.param == "polling") as server:
+    with bare_server(tmp_path / "bare.port", request.param) as server:
         yield server
 
 
