@@ -284,6 +284,20 @@ static bool is_cut_off(const struct command *command) {
          command->gate_offset + command->gate_length > command->volume->size;
 }
 
+/* Its data is not taken, so that what stands behind it is; the host may send it again. */
+static enum step give_way(struct command *command) {
+  command->status = PS_SC_TRANSIENT_TRANSPORT;
+  return command->mate != NULL ? command->step(command) : STEP_DONE;
+}
+
+static enum step next_step(struct command *command) {
+  if (command->status != 0) return STEP_DONE;
+  enum step step = command->step(command);
+  if (step == STEP_DONE) return step;
+  command->has_waited = true;
+  return command->connection->gives_way && lacks_place(command) ? give_way(command) : step;
+}
+
 void command_run(struct reactor *reactor, struct task *task) {
   struct command *command = CONTAINER(task, struct command, task);
   struct ps_core *core = reactor->core;
@@ -297,13 +311,14 @@ void command_run(struct reactor *reactor, struct task *task) {
   reactor_lock(reactor);
   if (command->has_waited && command->status == 0 && is_cut_off(command))
     command->status = PS_SC_LBA_RANGE | PS_DNR;
-  enum step step = command->status != 0 ? STEP_DONE : command->step(command);
-  if (step == STEP_DONE && command->media_under_way > 0) step = STEP_WAIT;
+  enum step step = next_step(command);
+  if (step == STEP_DONE && command->media_under_way > 0) {
+    command->has_waited = true;
+    step = STEP_WAIT;
+  }
   if (step == STEP_DONE) {
     if (command->has_waited) ps_tier_forget(core->tier, &command->task.waiter);
     conclude(command);
-  } else {
-    command->has_waited = true;
   }
   reactor->tier_changed = true;
   reactor_unlock(reactor);

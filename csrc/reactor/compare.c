@@ -97,6 +97,7 @@ enum step compare_step(struct command *command) {
   }
   if (command->stage == WAIT_MATE) {
     if (is_fused(command) && (command->mate == NULL || !command->mate->has_data)) return STEP_WAIT;
+    leave_receive(command);
     if (!gate_enter(command, is_fused(command))) return failed(command);
     command->committed = true;
     command->stage = READ;

@@ -87,6 +87,17 @@ static uint8_t *map_frames(size_t size, bool huge) {
   return memory;
 }
 
+/* Frames that may be held for data that hosts are asked for, out of `frames`. Such data may stand
+ * behind a capsule with data of its own, at most a Compare's, which is to find the rest free. */
+static uint32_t receive_limit(const struct ps_core *core, uint32_t frames) {
+  uint32_t slot_size = core->config.slot_size;
+  uint32_t in_capsule = (core->config.in_capsule_size + slot_size - 1) / slot_size + 1;
+  uint32_t budget = ps_tier_budget(core->tier);
+  uint32_t limit = frames / 4 > 2 * core->segments ? frames / 4 : 2 * core->segments;
+  if (limit + 2 * in_capsule <= budget) return limit;
+  return budget > 2 * in_capsule ? budget - 2 * in_capsule : 1;
+}
+
 static bool make_tier(struct ps_core *core, char *error, size_t size) {
   const struct ps_core_config *config = &core->config;
   core->frame_count = (uint32_t)(config->dram_bytes / config->slot_size);
@@ -118,8 +129,7 @@ static bool make_tier(struct ps_core *core, char *error, size_t size) {
   if (core->tier == NULL)
     return refuse(error, size, "a tier of %u slots with dirty_percent %u cannot work",
                   core->frame_count, config->dirty_percent);
-  core->receive_limit = (core->frame_count - tier.dirty_limit) / 4;
-  if (core->receive_limit < 2 * core->segments) core->receive_limit = 2 * core->segments;
+  core->receive_limit = receive_limit(core, core->frame_count - tier.dirty_limit);
   share_init(core);
   return true;
 }

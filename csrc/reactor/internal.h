@@ -216,6 +216,7 @@ struct connection {
   uint32_t orphans;
   struct ps_engine_event held; /* the COMMAND whose in-capsule data has no room yet */
   bool has_held;
+  bool gives_way;              /* in-capsule data that has no place at once is thrown away */
   struct command *fused_first; /* waits for its second */
   bool fused_failed;           /* the command before was a first that has failed already */
   uint32_t shared;             /* frames of the tier's budget that its commands hold */

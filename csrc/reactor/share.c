@@ -88,14 +88,13 @@ bool share_is_short(struct ps_core *core) {
   return is_short;
 }
 
-/* Whether the input stands at a capsule that has no place yet: nothing behind it is looked at. */
-static bool is_held_up(const struct connection *connection) {
-  if (connection->has_held) return true;
+/* The command at whose capsule the input stands, for its data has no place yet; or NULL. */
+static struct command *stands_at(const struct connection *connection) {
   for (uint32_t slot = 0; slot < connection->reactor->core->config.queue_depth; slot++) {
-    const struct command *command = command_at(connection, slot);
-    if (command->is_used && lacks_place(command)) return true;
+    struct command *command = command_at(connection, slot);
+    if (command->is_used && lacks_place(command)) return command;
   }
-  return false;
+  return NULL;
 }
 
 /* It is the host's turn to send: its data, or the second of a pair. */
@@ -104,19 +103,43 @@ static bool waits_for_input(const struct command *command) {
   return (command->asked_data && !command->has_data) || command->connection->fused_first == command;
 }
 
-/* A host that does not read owes whatever else it sends. Of one that is to send, those who hold the
- * budget that its own capsule waits for are ended first. */
-static bool owes(const struct connection *connection) {
+/* The first of a pair holds for both. */
+static bool holds_budget(const struct command *command) {
+  const struct command *mate = command->mate;
+  uint32_t of_mate = mate != NULL ? mate->reserved + mate->shared : 0;
+  return command->reserved + command->shared + of_mate > 0;
+}
+
+/* It is the host's turn to take what is held for it. */
+static bool waits_for_output(const struct command *command) {
+  return command->responded && command->reserved > 0;
+}
+
+/* Whether what holds a part of the budget has waited longer than `limit_ns` for the host. */
+static bool owes(const struct connection *connection, bool (*waits)(const struct command *command),
+                 uint64_t limit_ns) {
   const struct reactor *reactor = connection->reactor;
-  uint64_t output_ns = (uint64_t)STALL_SECONDS * 1000000000;
-  uint64_t input_ns = is_held_up(connection) ? HELD_UP * output_ns : output_ns;
   for (uint32_t slot = 0; slot < reactor->core->config.queue_depth; slot++) {
     const struct command *command = command_at(connection, slot);
-    if (!command->is_used || command->reserved + command->shared == 0) continue;
-    uint64_t waits_ns = reactor->now_ns - command->host_ns;
-    if (command->responded && command->reserved > 0 && waits_ns > output_ns) return true;
-    if (waits_for_input(command) && waits_ns > input_ns) return true;
+    if (command->is_used && holds_budget(command) && waits(command) &&
+        reactor->now_ns - command->host_ns > limit_ns)
+      return true;
   }
+  return false;
+}
+
+/* A host that does not read owes whatever else it sends. Of one that is to send, those who hold the
+ * budget that its own capsule waits for are ended first. If nobody is left who owes, all that is
+ * waited for may stand behind such capsules: then these go without a place. */
+static bool is_to_end(struct connection *connection) {
+  const uint64_t limit_ns = (uint64_t)STALL_SECONDS * 1000000000;
+  if (owes(connection, waits_for_output, limit_ns)) return true;
+  struct command *at = stands_at(connection);
+  bool is_held_up = at != NULL || connection->has_held;
+  if (!owes(connection, waits_for_input, is_held_up ? HELD_UP * limit_ns : limit_ns)) return false;
+  if (at == NULL) return true;
+  connection->gives_way = true;
+  command_run(connection->reactor, &at->task);
   return false;
 }
 
@@ -128,8 +151,10 @@ void share_check(struct connection *connection, bool is_short) {
   bool is_slow = moved - connection->moved_before < STALL_BYTES;
   connection->moved_before = moved;
   connection->slow_seconds = is_slow ? connection->slow_seconds + 1 : 0;
+  connection->gives_way = false;
   if (!is_short || connection->slow_seconds < STALL_SECONDS) return;
-  if (connection->state != CONNECTION_OPEN || !is_io_queue(connection) || !owes(connection)) return;
+  if (connection->state != CONNECTION_OPEN || !is_io_queue(connection)) return;
+  if (!is_to_end(connection)) return;
   const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
   setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   connection->reactor->stats.connections_stalled++;

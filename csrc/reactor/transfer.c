@@ -137,7 +137,7 @@ bool take_frames(struct command *command, uint32_t fresh, uint32_t reserve) {
   if (!command->in_capsule && !command->has_data) command->receives = true;
   /* A second does not queue for what it has already, nor behind firsts that wait for frames which
    * its own pair holds. */
-  if (reserve > 0 && (!share_enter(command, reserve) || !enter_receive(command, fresh) ||
+  if (reserve > 0 && (!share_enter(command, reserve) || !enter_receive(command, reserve) ||
                       !reserve_frames(command, reserve)))
     return false;
   return take_fresh(command, fresh);
@@ -177,7 +177,8 @@ static void receive_range(struct command *command) {
 
 static bool has_arrived(struct command *command) {
   if (!command->has_data) return false;
-  leave_receive(command);
+  /* The first of a pair holds frames for data that is still to come: its second's. */
+  if ((command->sqe[1] & 0x03) != 1) leave_receive(command);
   if (command->digest_error) command->status = PS_SC_TRANSIENT_TRANSPORT;
   return command->status == 0;
 }
