@@ -53,7 +53,8 @@ class BdevRegistry:
         self._target = target
         self._bdevs: dict[str, Bdev] = {}
         self._claims: dict[str, tuple[str, int]] = {}
-        self._attaching: set[str] = set()
+        self._changing: set[str] = set()
+        """Names of those that become a namespace, or are deleted."""
         self._next_malloc = 0
 
     def every(self) -> Iterator[Bdev]:
@@ -116,20 +117,18 @@ class BdevRegistry:
 
     async def attach(self, nqn: str, bdev: Bdev, nsid: int, uuid: str, nguid: str) -> int:
         """Make the bdev a namespace and return its NSID. Raises what the target raises."""
-        if bdev.namespace is not None or bdev.name in self._attaching:
-            place = bdev.namespace
-            where = f"{place.nqn}, nsid {place.nsid}" if place else "another request"
-            raise from_errno(errno.EBUSY, f"the bdev {quote(bdev.name)} is in use by {where}")
+        if bdev.namespace is not None or bdev.name in self._changing:
+            raise in_use(bdev)
         settings = msgspec.structs.replace(
             bdev.settings, nsid=nsid, uuid=uuid or bdev.uuid, nguid=nguid
         )
-        self._attaching.add(bdev.name)
+        self._changing.add(bdev.name)
         try:
             for path, message in await asyncio.to_thread(listed, settings):
                 raise Invalid(f"namespace.{path}: {message}")
             found = await self._target.add_namespace(nqn, settings)
         finally:
-            self._attaching.discard(bdev.name)
+            self._changing.discard(bdev.name)
         self._claims[bdev.name] = (nqn, found)
         return found
 
@@ -149,9 +148,15 @@ class BdevRegistry:
         bdev = self.get(name)
         if bdev.driver != driver:
             raise from_errno(errno.ENODEV, f"{quote(name)} is a {bdev.driver} bdev, not {driver}")
-        if bdev.namespace is not None:
-            await self.detach(bdev.namespace.nqn, bdev.namespace.nsid)
-        self._bdevs.pop(name, None)
+        if name in self._changing:
+            raise in_use(bdev)
+        self._changing.add(name)
+        try:
+            if bdev.namespace is not None:
+                await self.detach(bdev.namespace.nqn, bdev.namespace.nsid)
+            self._bdevs.pop(name, None)
+        finally:
+            self._changing.discard(name)
 
     async def rescan(self, name: str, driver: str) -> None:
         """Take over the size that the backing file or device has now."""
@@ -171,6 +176,13 @@ class BdevRegistry:
             bdev.size_bytes = size_bytes
             if bdev.settings.size:
                 bdev.settings = msgspec.structs.replace(bdev.settings, size=size_bytes)
+
+
+def in_use(bdev: Bdev) -> RpcError:
+    """Return the error of a request that another one, or a namespace, keeps from its bdev."""
+    place = bdev.namespace
+    where = f"{place.nqn}, nsid {place.nsid}" if place else "another request"
+    return from_errno(errno.EBUSY, f"the bdev {quote(bdev.name)} is in use by {where}")
 
 
 def driver_of(settings: NamespaceSettings) -> str:

@@ -247,3 +247,25 @@ def test_one_bdev_becomes_one_namespace_however_many_ask_at_once(rig: Rig) -> No
     assert sorted("result" in answer for answer in answers) == [False, False, True]
     assert len(rig.target.subsystems[0].namespaces) == 2
     assert {answer["error"]["code"] for answer in answers if "error" in answer} == {-16}
+
+
+def test_a_bdev_that_becomes_a_namespace_is_not_deleted(rig: Rig) -> None:
+    rig.call("bdev_malloc_create", name="m", block_size=512, num_blocks=2048)
+    add = {"nqn": NQN, "namespace": {"bdev_name": "m"}}
+    requests = [
+        json.dumps({"method": method, "id": 1, "params": params}).encode()
+        for method, params in (
+            ("nvmf_subsystem_add_ns", add),
+            ("bdev_malloc_delete", {"name": "m"}),
+        )
+    ]
+
+    async def both() -> list[bytes | None]:
+        answers = await asyncio.gather(*(handle(rig.context, text) for text in requests))
+        return [answer for answer, _ in answers]
+
+    added, deleted = (json.loads(answer or b"") for answer in asyncio.run(both()))
+    assert deleted["error"]["code"] == -16
+    described = rig.call("nvmf_get_subsystems", nqn=NQN)[0]["namespaces"]
+    assert (added["result"], "m") in [(one["nsid"], one["bdev_name"]) for one in described]
+    assert rig.call("bdev_malloc_delete", name="m") is True
