@@ -12,7 +12,7 @@ __all__ = ["MARGIN", "Force"]
 MARGIN: Final = 0.008
 """Hits per read by which another policy must be better to come into force."""
 LEAST_READS: Final = 100.0
-"""Sampled reads, fading, before any policy but the first comes into force."""
+"""Sampled reads, fading, before another policy than at first comes into force."""
 LATE_HALF_LIFE_S: Final = 200.0
 """Of what says whether the tier is harmed."""
 HARM: Final = 0.004
@@ -24,18 +24,19 @@ MOST_COOL_S: Final = 3600.0
 
 
 class Force:
-    """Of a tier; at first the first of `policies` is in force (`chosen`).
+    """Of a tier; which of `policies` is in force is `chosen`.
 
-    The first is kept unless another hits more, and it brings in ahead. The second is what the tier
-    does without a model: when the tier itself, with all that is brought in ahead, falls behind its
-    shadow, that one is in force and `is_harmed` for a time, each time for longer, and until the
+    The second is what the tier does without a model, and at first in force: a load of few reads
+    never says enough for another. The first counts as a little better than it is, for it brings in
+    ahead. When the tier itself, with all that is brought in ahead, falls behind the shadow of the
+    second, that one is in force and `is_harmed` for a time, each time for longer, and until the
     shadow of the first hits more again.
     """
 
     def __init__(self, policies: tuple[str, ...], capacity: int) -> None:
         """`capacity`: what a shadow holds."""
         self.policies = policies
-        self.chosen = policies[0]
+        self.chosen = policies[1]
         self.is_harmed = False
         self._noise = capacity * NOISE
         """Sampled hits come in bunches: a few in a hundred of the shadow say nothing."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from prestage.ext.names import IntentFlag
 from prestage.ext.records import Intent
+from prestage.replay.filters import behind_host_cache
 from prestage.replay.fluid import run_policy
 from prestage.replay.hint_plans import NSID, Hint, HintPlan, announce
 from prestage.replay.policies import Lru
@@ -29,10 +30,12 @@ from prestage.replay.run import (
 )
 from prestage.replay.workload import Requests, Workload, assemble
 from prestage.target.errors import Invalid
+from prestage.target.prestager.engine import Prestager, PrestagerConfig
 from prestage.target.prestager.shared import ORDER, Gauges, OrderKind
 from prestage.target.ring import FACT, FactKind, RingWaits
 
 SECOND = 1_000_000_000
+SEED = random.randrange(1 << 20)
 FAR_NS = 1 << 62
 FAST = Regime(tier=0.5, flash=1000.0, hint_percent=100)
 
@@ -223,6 +226,25 @@ def test_everything_but_the_arrays_goes_into_json() -> None:
     evicted = 16 + shown["counts"]["misses"]
     assert shown["report"] == {"facts": len(TWICE) + evicted, "interval": [0.5, None]}
     assert set(shown["time_to_data_s"]) == {"mean", "p50", "p90", "p99", "p99.9"}
+
+
+def test_few_reads_among_many_writes_are_hits_as_without_a_prestager() -> None:
+    """What is written is read twice within seconds, mostly by the host itself, and never again."""
+    rng = np.random.default_rng(SEED)
+    times_s = np.cumsum(rng.exponential(1.0, 1500))
+    again_s = times_s + np.cumsum(rng.exponential(15.0, (2, 1500)), axis=0)
+    every_s = np.concatenate((times_s, *again_s))
+    order = np.argsort(every_s, kind="stable")
+    chains = [range(10 * one, 10 * one + 10) for one in (order % 1500).tolist()]
+    whole = workload_of(every_s[order].tolist(), chains)
+    seen, regime = behind_host_cache(whole, 0.06), Regime(tier=0.1)
+    frames = regime.frames(seen)
+    prestager = Prestager(
+        PrestagerConfig(), frame_count=frames, slot_size=regime.slot_size, seed=SEED
+    )
+    plain, ours = (replay(seen, each, regime, SEED) for each in (None, prestager))
+    assert 50 < plain.counts.reads < 1000 and plain.read_hit_ratio > 0.9, f"seed {SEED}"
+    assert ours.read_hit_ratio > plain.read_hit_ratio - 0.003, f"seed {SEED}"
 
 
 def test_workload_without_reads_has_no_ratios() -> None:

@@ -13,11 +13,19 @@ def choose(force: Force, now_s: float, ratios: dict[str, float], *, is_bound: bo
 def test_another_policy_must_be_better_by_a_margin_over_enough_reads() -> None:
     force = Force(POLICIES, 100)
     better = {**EVEN, "mq": 0.52}
-    assert force.choose(0.0, 10.0, better, is_bound=False) == "learned"
-    assert choose(force, 1.0, {**EVEN, "mq": 0.51}) == "learned"
+    assert force.choose(0.0, 10.0, better, is_bound=False) == "lru"
+    assert choose(force, 1.0, {**EVEN, "mq": 0.505}) == "lru"
     assert choose(force, 2.0, better) == "mq"
-    assert choose(force, 3.0, EVEN) == "mq", "the first is no better by a margin"
+    assert choose(force, 3.0, EVEN) == "mq", "no other is better by a margin"
     assert choose(force, 4.0, better, is_bound=True) == "learned"
+
+
+def test_a_load_of_few_reads_is_left_to_the_plain_tier() -> None:
+    force = Force(POLICIES, 100)
+    assert force.chosen == "lru"
+    for reads in (0.0, 20.0, 99.0):
+        ratios = {"learned": 1.0, "lru": 0.0, "mq": 0.0}
+        assert force.choose(reads, reads, ratios, is_bound=False) == "lru"
 
 
 def is_harmed(force: Force) -> bool:
@@ -60,8 +68,9 @@ def test_what_is_promising_is_tried_again_when_the_time_is_over() -> None:
 
 def test_a_few_hits_less_say_nothing_and_many_are_forgotten() -> None:
     force = Force(POLICIES, 1000)
+    assert choose(force, 0.0, {**EVEN, "learned": 0.6}) == "learned"
     force.see(100.0, -30.0)
-    assert choose(force, 0.0, EVEN) == "learned"
+    assert choose(force, 1.0, EVEN) == "learned"
     force.see(100.0, -100.0)
     force.fade(1000.0)
-    assert choose(force, 1.0, EVEN) == "learned"
+    assert choose(force, 2.0, EVEN) == "learned"
