@@ -125,7 +125,7 @@ static void conclude(struct command *command) {
   /* Also when it ends before its second has come (its data's digest was wrong). */
   if (connection->fused_first == command) {
     connection->fused_first = NULL;
-    connection->fused_failed = true;
+    connection->fused_failed = command->status;
   }
   count_done(command);
   note_error(command);
@@ -166,8 +166,8 @@ void break_pair(struct connection *connection) {
 static void join_pair(struct connection *connection, struct command *command) {
   uint8_t fuse = command->sqe[1] & 0x03;
   struct command *first = connection->fused_first;
-  bool first_failed = connection->fused_failed;
-  connection->fused_failed = fuse == 1 && command->status != 0;
+  uint16_t first_failed = connection->fused_failed;
+  connection->fused_failed = fuse == 1 ? command->status : 0;
   if (first != NULL && fuse == 2 && command->status == 0 && first->nsid == command->nsid &&
       first->offset == command->offset && first->length == command->length) {
     first->mate = command;
@@ -180,7 +180,7 @@ static void join_pair(struct connection *connection, struct command *command) {
   if (fuse == 2 && command->status == 0) {
     command->status = PS_SC_INVALID_FIELD | PS_DNR;
     if (first == NULL) command->status = PS_SC_MISSING_FUSED | PS_DNR;
-    if (first_failed) command->status = PS_SC_ABORTED_FUSED | PS_DNR;
+    if (first_failed != 0) command->status = aborted_beside(first_failed);
   }
   if (fuse == 1 && command->status == 0) {
     connection->fused_first = command;

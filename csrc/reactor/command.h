@@ -145,6 +145,12 @@ static inline bool lacks_place(const struct command *command) {
   return command->in_capsule && !command->asked_data && !command->responded;
 }
 
+/* How the other of a fused pair ends: the pair can be sent again where what failed can be. */
+static inline uint16_t aborted_beside(uint16_t status) {
+  assert(status != 0);
+  return (uint16_t)(PS_SC_ABORTED_FUSED | (status & PS_DNR));
+}
+
 /* The execute functions, one file each. */
 enum step read_step(struct command *command);
 enum step write_step(struct command *command);

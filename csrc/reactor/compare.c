@@ -35,7 +35,7 @@ static void release_mate(struct command *command) {
   mate->mate = NULL;
   mate->committed = true;
   mate->stage = SETTLE;
-  if (command->status != 0 && mate->status == 0) mate->status = PS_SC_ABORTED_FUSED | PS_DNR;
+  if (command->status != 0 && mate->status == 0) mate->status = aborted_beside(command->status);
   wake_task(command->connection->reactor, &mate->task);
 }
 
@@ -61,7 +61,7 @@ static enum step write_mate(struct command *command) {
   struct command *mate = command->mate;
   if (command->stage == WRITE) {
     if (!publish_fresh(command, mate)) {
-      if (mate->status != 0) command->status = PS_SC_ABORTED_FUSED | PS_DNR;
+      if (mate->status != 0) command->status = aborted_beside(mate->status);
       return failed(command);
     }
     hint_written(mate, mate->offset, mate->length, false);
@@ -73,7 +73,7 @@ static enum step write_mate(struct command *command) {
       if (command->status != 0) {
         mate->status = command->status;
         mate->fail_offset = command->fail_offset;
-        command->status = PS_SC_ABORTED_FUSED | PS_DNR;
+        command->status = aborted_beside(mate->status);
       }
       return failed(command);
     }
@@ -131,7 +131,7 @@ enum step fused_write_step(struct command *command) {
   if (command->status != 0) {
     if (first != NULL) {
       first->mate = command->mate = NULL;
-      first->status = PS_SC_ABORTED_FUSED | PS_DNR;
+      first->status = aborted_beside(command->status);
       wake_task(command->connection->reactor, &first->task);
     }
     return STEP_DONE;

@@ -8,6 +8,7 @@
 #ifndef PRESTAGE_REACTOR_INTERNAL_H
 #define PRESTAGE_REACTOR_INTERNAL_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -218,7 +219,7 @@ struct connection {
   bool has_held;
   bool gives_way;              /* in-capsule data that has no place at once is thrown away */
   struct command *fused_first; /* waits for its second */
-  bool fused_failed;           /* the command before was a first that has failed already */
+  uint16_t fused_failed;       /* status of the command before: a first that has failed already */
   uint32_t shared;             /* frames of the tier's budget that its commands hold */
   struct link share_waiters;
   uint64_t moved_before; /* bytes both ways at the last look, once a second */

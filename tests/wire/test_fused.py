@@ -115,6 +115,27 @@ def test_second_after_an_invalid_first_is_aborted(queue: Queue) -> None:
     assert queue.read(0, 1, 512) == b"o" * 512
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_pair_of_which_one_can_be_sent_again_can_be_sent_again(site: Site, wrong: int) -> None:
+    old, new = b"o" * 512, b"n" * 512
+    with site.pair(1, digests=3) as controller:
+        queue = controller.io[0]
+        queue.write(0, old, 512)
+        cids = []
+        for turn, (opcode, fuse, data) in enumerate(
+            ((nvme.COMPARE, FIRST, old), (nvme.WRITE, SECOND, new))
+        ):
+            place = nvme.sgl(nvme.SGL_IN_CAPSULE, 512)
+            entry = nvme.block_command(opcode, 0, 1, data=place, flags=fuse)
+            entry = nvme.with_cid(entry, 40 + turn)
+            header = {"data_digest": 1} if turn == wrong else {}
+            cids.append(queue.register(entry))
+            queue.connection.send(queue.capsule(entry, data, **header))
+        found = [queue.wait(cid).text() for cid in cids]
+        assert found == (["0/22", "0/09"] if wrong == 0 else ["0/09", "0/22"])
+        assert submit_fused(queue, old, new) == ("ok", "ok")
+
+
 def test_fused_pairs_of_two_queues_do_not_mix(controller: Controller) -> None:
     one, two = controller.io[0], controller.add_queue()
     one.write(0, b"o" * 512, 512)
