@@ -7,6 +7,7 @@ expected. `PeerFault` is for a host on the wire: it becomes the status of that o
 from __future__ import annotations
 
 import errno
+import signal
 
 
 class TargetError(Exception):
@@ -55,6 +56,19 @@ class Exhausted(TargetError):
 
 class DataPathError(TargetError):
     """A call into the data path was refused although the control plane thought it legal."""
+
+
+class Ended(KeyboardInterrupt):
+    """A signal other than SIGINT is to end the command; on its way up, everything is cleaned up."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+    @property
+    def status(self) -> int:
+        """The exit status, as shells tell it of what a signal has killed."""
+        return 128 + self.number
 
 
 class PeerFault(Exception):

@@ -29,6 +29,7 @@ EXIT_FAILED = 1
 EXIT_UNFLUSHED = 3
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""SIGHUP last: it is left out where it is ignored."""
 STOP_GRACE_S = 10.0
 """How much longer than it promised a stop may take before the process gives up on it."""
 HURRY_S = 1.0
@@ -74,12 +75,15 @@ class Service:
     async def run(self) -> int:
         """Start, serve until a signal, stop. Returns the exit code of the process."""
         loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
+        # One that nohup has set to be ignored stays so: whoever used it wants the target to go on.
+        is_deaf = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        numbers = STOP_SIGNALS[:-1] if is_deaf else STOP_SIGNALS
+        for number in numbers:
             loop.add_signal_handler(number, self._signalled, number)
         try:
             return await self._run()
         finally:
-            for number in STOP_SIGNALS:
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
     def _signalled(self, number: signal.Signals) -> None:

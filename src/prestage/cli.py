@@ -17,7 +17,7 @@ from prestage.host_client import commands as host
 from prestage.host_client.errors import HostError
 from prestage.target.commands import COMMANDS as TARGET_COMMANDS
 from prestage.target.config import InvalidConfig
-from prestage.target.errors import InvalidFlag, TargetError
+from prestage.target.errors import Ended, InvalidFlag, TargetError
 from prestage.target.flags import UsageError
 
 LAZY = {
@@ -97,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", EXIT_FAILED)
+    except Ended as ended:
+        return ended.status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code

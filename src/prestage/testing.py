@@ -296,10 +296,12 @@ def spawn_target(
     dram: str | int = DEFAULT_DRAM,
     directory: str | Path | None = None,
     timeout_s: float = READY_S,
+    python: Sequence[str] = ("-m", "prestage"),
 ) -> Iterator[SpawnedTarget]:
     """Run `prestage serve` as a process until the block ends, or it is ended before.
 
     `arguments` are further flags of `serve`. `directory`, when given, holds the state and stays.
+    `python` is what the interpreter runs as the command `prestage`.
     Raises `TargetError`, with the end of its log, when it does not get ready in time.
     """
     with contextlib.ExitStack() as stack:
@@ -308,7 +310,8 @@ def spawn_target(
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "serve.log"
-        process, fd = _start(_command(arguments, namespaces, dram, folder), log)
+        command = [sys.executable, *python, *_serve(arguments, namespaces, dram, folder)]
+        process, fd = _start(command, log)
         at_exit = process.kill
         atexit.register(at_exit)
         try:
@@ -321,7 +324,7 @@ def spawn_target(
             process.wait()
 
 
-def _command(
+def _serve(
     arguments: Sequence[str],
     namespaces: Sequence[NamespaceLike],
     dram: str | int,
@@ -333,7 +336,7 @@ def _command(
             flags += ["--namespace", namespace_flag(one)]
     if "--listen" not in arguments:
         flags += ["--listen", "127.0.0.1:0"]
-    return [sys.executable, "-m", "prestage", "serve", *flags, *arguments]
+    return ["serve", *flags, *arguments]
 
 
 def namespace_flag(wanted: NamespaceLike) -> str:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
 import xml.etree.ElementTree as ET
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from live_support import WITHIN_S, started, target_of
 from workload_support import workload_of
 
 from prestage.replay.demo import main, returning
 from prestage.replay.demo_picture import picture
 from prestage.replay.demo_view import BAR, bar, table
 
-WITHIN_S = 60.0
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -77,30 +75,22 @@ def test_the_picture_has_a_line_for_each_request_of_each_run() -> None:
     assert "a < b" in [each.text for each in drawn.iter(f"{SVG}text")]
 
 
-def demo(folder: Path, *flags: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "src"), *sys.path])
-    return subprocess.Popen(
-        [sys.executable, "-m", "prestage.replay.demo", *flags],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def demo(folder: Path, *flags: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started("prestage.replay.demo", *flags, folder=folder)
 
 
 def test_three_runs_are_shown_and_only_the_picture_is_left(tmp_path: Path) -> None:
-    process = demo(tmp_path, "--speed", "200x", "--json")
-    output, errors = process.communicate(timeout=WITHIN_S * 3)
-    assert (process.returncode, errors) == (0, "")
-    found = json.loads(output)
-    without, unhinted, hinted = found["runs"]
-    assert without["precision"] is None
-    assert unhinted["returning_requests"] == hinted["returning_requests"] > 100
-    assert hinted["read_hit_ratio"] > without["read_hit_ratio"]
-    assert found["command"] == "scripts/demo --speed 200x --json"
-    assert [path.name for path in tmp_path.iterdir()] == ["prestage-demo.svg"]
-    ET.parse(tmp_path / "prestage-demo.svg")
+    with demo(tmp_path, "--speed", "200x", "--json") as process:
+        output, errors = process.communicate(timeout=WITHIN_S * 3)
+        assert (process.returncode, errors) == (0, "")
+        found = json.loads(output)
+        without, unhinted, hinted = found["runs"]
+        assert without["precision"] is None
+        assert unhinted["returning_requests"] == hinted["returning_requests"] > 100
+        assert hinted["read_hit_ratio"] > without["read_hit_ratio"]
+        assert found["command"] == "scripts/demo --speed 200x --json"
+        assert [path.name for path in tmp_path.iterdir()] == ["prestage-demo.svg"]
+        ET.parse(tmp_path / "prestage-demo.svg")
 
 
 @pytest.mark.parametrize(
@@ -127,28 +117,13 @@ def test_the_usage_says_what_may_be_left_out(capsys: pytest.CaptureFixture[str])
     assert "[--trace FILE]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_ends_it_ends_the_target_too(tmp_path: Path, number: signal.Signals) -> None:
-    process = demo(tmp_path)
-    target, folder = target_of(process)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=WITHIN_S)
-    assert (process.returncode, errors) == (130, "interrupted; the target is stopped\n")
-    assert not Path(f"/proc/{target}").exists()
-    assert not folder.exists()
-    assert list(tmp_path.iterdir()) == []
-
-
-def target_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
-    """Return the target that a demonstration has started, once it answers, and its folder."""
-    limit_s = time.monotonic() + WITHIN_S
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while time.monotonic() < limit_s:
-        for child in children.read_text("ascii").split():
-            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-            if "--state-directory" in words:
-                folder = Path(words[words.index("--state-directory") + 1])
-                if (folder / "prestage.sock").exists():
-                    return int(child), folder
-        time.sleep(0.01)
-    raise AssertionError("no target was started")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_whoever_ends_it_ends_the_target_too(tmp_path: Path, number: int, status: int) -> None:
+    with demo(tmp_path) as process:
+        target, folder = target_of(process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=WITHIN_S)
+        assert (process.returncode, errors) == (status, "interrupted; the target is stopped\n")
+        assert not Path(f"/proc/{target}").exists()
+        assert not folder.exists()
+        assert list(tmp_path.iterdir()) == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
+import subprocess
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from live_support import WITHIN_S, started, target_of, wait_gone
 
 from prestage.replay import live_target
 from prestage.replay.generators import Sessions, sessions
@@ -61,27 +63,44 @@ def test_a_signal_ends_the_block_and_the_target(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_lets_the_tasks_of_an_event_loop_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_where_sigint_is_ignored_the_other_signals_still_end_it_and_its_target(
+    tmp_path: Path, number: signal.Signals
 ) -> None:
-    monkeypatch.setattr(live_target, "blocks_folder", lambda _: str(tmp_path))
-    workload = sessions(7, Sessions(requests=40, chain=4))
-    ended = []
+    with replay(tmp_path, "INT") as process:
+        target, folder = target_of(process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=WITHIN_S)
+        assert (process.returncode, errors) == (128 + number, "")
+        assert not Path(f"/proc/{target}").exists()
+        assert not folder.exists()
 
-    async def wait() -> None:
-        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0)
-            ended.append(True)
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        own_target(workload, REGIME, seed=7, speed=20, prestager=False),
-    ):
-        asyncio.run(wait())
-    assert ended == [True]
+def test_an_ignored_sighup_does_not_end_it(tmp_path: Path) -> None:
+    with replay(tmp_path, "HUP") as process:
+        target, folder = target_of(process)
+        process.send_signal(signal.SIGHUP)
+        os.kill(target, signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WITHIN_S)
+        assert (process.returncode, errors) == (128 + signal.SIGTERM, "")
+        assert not folder.exists()
+
+
+def test_the_target_of_one_that_was_killed_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    with replay(tmp_path) as process:
+        target, folder = target_of(process)
+        process.kill()
+        process.communicate(timeout=WITHIN_S)
+        wait_gone(target, folder)
+
+
+def replay(folder: Path, *ignored: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Start a replay over the wire that takes an hour, with a prestager."""
+    words = ["replay", "poisson", "--live", "own", "--policy", "prestage", "--slot", "16K"]
+    return started("prestage", *words, folder=folder, ignored=ignored)
 
 
 def test_one_that_cannot_be_is_named_and_leaves_nothing(

@@ -125,6 +125,22 @@ def test_each_stop_signal_ends_it_cleanly(daemon: Daemon, number: int) -> None:
     assert daemon.run() == 0
 
 
+def test_an_ignored_sighup_does_not_end_it(daemon: Daemon) -> None:
+    def look(line: str) -> None:
+        if line == "connect with":
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    daemon.on_line = look
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert daemon.run() == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_what_was_not_flushed_is_named_and_ends_with_3(daemon: Daemon) -> None:
     daemon.target.report = FakeReport(False, [f"{NQN} namespace 1: 4096 bytes, EIO"])
     assert daemon.run() == 3

@@ -34,7 +34,7 @@ from prestage.replay.traces import load_trace
 from prestage.replay.usage import check_demand, check_room
 from prestage.replay.workload import Workload
 from prestage.target.commands.output import out, out_json
-from prestage.target.errors import Invalid, InvalidFlag, TargetError
+from prestage.target.errors import Ended, Invalid, InvalidFlag, TargetError
 
 TRACE: Final = Path(__file__).resolve().parents[3] / "tests" / "data" / "agent_demo.jsonl.gz"
 """Of a checkout of the project."""
@@ -171,9 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse(arguments)
     try:
         run(args, shlex.join(["scripts/demo", *arguments]))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         sys.stderr.write("interrupted; the target is stopped\n")
-        return INTERRUPTED
+        return error.status if isinstance(error, Ended) else INTERRUPTED
     except TargetError as error:
         sys.stderr.write(f"scripts/demo: {error}\n")
         return EXIT_USAGE if isinstance(error, InvalidFlag) else 1

@@ -12,6 +12,7 @@ from prestage.host_client.address import Address, parse_target
 from prestage.host_client.controller import Controller
 from prestage.host_client.discovery import discover
 from prestage.host_client.options import Options
+from prestage.replay import signals
 from prestage.replay.compare import MACHINE, Row
 from prestage.replay.hint_plans import Hint
 from prestage.replay.live import NSID, Drive, LiveResult
@@ -82,7 +83,7 @@ class Wire:
             address = Address(target.address, target.port, NQN)
             hints = self.hints if policy.endswith("hints") else ()
             drive = self._drive(address, target.control_socket, hints)
-            return asyncio.run(drive.run(progress))
+            return signals.run(drive.run(progress))
 
     def run_at(
         self,

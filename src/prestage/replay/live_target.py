@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from prestage.replay import tethered
 from prestage.replay.live_config import target_config
 from prestage.replay.result import Regime
 from prestage.replay.run import layout_of
+from prestage.replay.signals import ending
 from prestage.replay.workload import Workload
 from prestage.target.errors import TargetError
 from prestage.testing import SpawnedTarget, spawn_target
@@ -43,13 +43,14 @@ def own_target(
 ) -> Iterator[SpawnedTarget]:
     """Run a target for a regime on a free port of 127.0.0.1 until the block ends.
 
-    Nothing of it is left then, nor when SIGTERM or SIGHUP ends it, which are KeyboardInterrupt
-    meanwhile. Raises TargetError when it does not get ready.
+    Nothing of it is left then, nor when SIGTERM or SIGHUP ends it, which raise Ended meanwhile
+    (prestage.replay.signals), nor, soon after, when this process is killed. Raises TargetError when
+    it does not get ready.
     """
     layout = layout_of(workload, regime)
     place = blocks_folder(layout.volume_bytes)
     with (
-        _interruptible(),
+        ending(),
         tempfile.TemporaryDirectory(prefix="prestage-replay-", dir=place) as name,
     ):
         folder = Path(name)
@@ -66,7 +67,10 @@ def own_target(
         )
         config.write_text(text, "utf-8")
         size = regime.frames(workload) * regime.slot_size
-        with spawn_target("--config", str(config), dram=size, directory=folder) as target:
+        serve = tethered.command(name)
+        with spawn_target(
+            "--config", str(config), dram=size, directory=folder, python=serve
+        ) as target:
             try:
                 if prestager:
                     _wait_running(target)
@@ -75,29 +79,6 @@ def own_target(
                 # In order: its prestager would else write into a folder that is being removed.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     target.terminate(STOP_S)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Whoever ends us otherwise than by Ctrl-C wants the target gone too, in the same way.
-
-    An event loop that runs takes SIGINT only, and lets its tasks end; in the midst of one of them
-    KeyboardInterrupt would leave the others as they are.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, _interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    signal.raise_signal(signal.SIGINT)
 
 
 def _wait_running(target: SpawnedTarget) -> None:
