@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
 from prestage.cli import main
+from prestage.host_client.address import Address
+from prestage.host_client.controller import Controller
+from prestage.host_client.hints import Hints
+from prestage.host_client.options import Options
+from prestage.replay import commands
 from prestage.replay.commands import run_policies
+from prestage.replay.compare import Row
 from prestage.replay.generators import Sessions, sessions
 from prestage.replay.report import Trial, judge
 from prestage.replay.result import Regime
@@ -134,7 +142,15 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
         (["--tier", "six"], "--tier: found"),
         (["--flash", "0"], "--flash: found"),
         (["--policy", "fifo"], "--policy: found fifo"),
-        (["--hints", "when=now"], "--hints: found"),
+        (["--policy", "hints", "--hints", "when=now"], "--hints: found"),
+        (
+            ["--policy", "lru", "--hints", "lead=1s"],
+            "--hints: no policy takes hints (expected --policy hints or --policy prestage+hints",
+        ),
+        (["--live", "own", "--hints", ""], "--hints: no policy takes hints"),
+        (["--write-config", "x.toml", "--hints", "lead=1s"], "--hints: nothing is replayed"),
+        (["--write-config", "x.toml", "--live", "own"], "--live: nothing is replayed"),
+        (["--write-config", "x.toml", "--json"], "--json: nothing is replayed"),
         (["--slot", "24K"], "--slot: found"),
         (["--slot", "4M"], "--slot: found"),
         (["--slot", "much"], "--slot: "),
@@ -142,6 +158,8 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
         (["--policy", "hints", "--tier", "50%"], "--policy hints: hosts say nothing"),
         (["--speed", "20x"], "--speed: nothing goes over the wire"),
         (["--overwrite"], "--overwrite: nothing goes over the wire"),
+        (["--overwrite", "--live", "own"], "--overwrite: --live own has targets of its own"),
+        (["--control-socket", "x"], "--control-socket: nothing goes over the wire"),
         (
             ["--policy", "lru", "--policy", "prestage", "--write-config", "x.toml"],
             "--policy: found some with and some without the prestager",
@@ -221,3 +239,67 @@ def test_what_a_target_holds_is_not_written_over_unasked(
         assert writes() == written
         assert main([*words, "--overwrite"]) == 0
         assert writes() > written
+
+
+@pytest.fixture
+def never_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> list[Row]:
+        raise AssertionError("it simulates what will be thrown away")
+
+    monkeypatch.setattr(commands, "run_policies", run)
+
+
+@pytest.mark.usefixtures("never_simulated")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("address", "refused"),
+        ("socket", "cannot reach a target at /nonexistent/c.sock"),
+        ("size", "namespace 1 of nvme+tcp://"),
+        ("contract", "the target does not speak PAX"),
+        ("data", "are not zero (expected an empty namespace, or --overwrite)"),
+    ],
+)
+def test_what_is_wrong_with_a_target_is_found_before_anything_is_simulated(
+    trace: Path,
+    wrong: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["replay", str(trace), "--tier", "50%", "--policy", "lru", "--slot", "16K"]
+    if wrong == "contract":
+        words += ["--hints", "lead=1s"]
+        monkeypatch.setattr(Hints, "_look", lambda _: asyncio.sleep(0))
+    size = "64K" if wrong == "size" else "1M"
+    with in_thread(Target(namespaces=[size])) as target:
+        port = free_port() if wrong == "address" else target.port
+        control = "/nonexistent/c.sock" if wrong == "socket" else target.control_socket
+        words += ["--live", f"{target.address}:{port}", "--control-socket", control]
+        if wrong == "data":
+            asyncio.run(spoil(target))
+        words += ["--overwrite"] if wrong == "size" else []
+        assert main(words) == 1
+    assert said in capsys.readouterr().err
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+async def spoil(target: Target) -> None:
+    address = Address(target.address, target.port, target.nqn)
+    async with Controller(address, Options(queues=1)) as controller:
+        await controller.write(1, bytes([1]) * 4096, 0)
+
+
+def test_what_the_replay_itself_has_written_is_written_over_by_its_next_seed(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", str(trace), "--tier", "50%", "--policy", "lru", "--slot", "16K", "--json"]
+    with in_thread(Target(namespaces=["1M"])) as target:
+        words += ["--live", f"{target.address}:{target.port}", "--speed", "100x"]
+        words += ["--control-socket", target.control_socket, "--seed", "1", "--seed", "2"]
+        assert main(words) == 0
+    assert [len(each["policies"]) for each in json.loads(capsys.readouterr().out)] == [2, 2]

@@ -23,7 +23,7 @@ from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import parse_hints, parse_multiple, parse_seed, parse_share, parse_slot
 from prestage.replay.generators import READING, generate, is_generator
 from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
-from prestage.replay.live_run import LIVE, OWN, Wire, of_live, write_config
+from prestage.replay.live_run import LIVE, Wire, of_live, write_config
 from prestage.replay.progress import Meter
 from prestage.replay.report import Trial, heading, judge, table
 from prestage.replay.result import LEAST_SERVED, Regime
@@ -32,6 +32,7 @@ from prestage.replay.traces import load_trace
 from prestage.replay.ttft import Model
 from prestage.replay.usage import (
     LEAST_BLOCKS,
+    OWN,
     check_demand,
     check_room,
     check_said,
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         filter=parse_share(args.filter, "--filter"),
         slot_size=parse_slot(args.slot, "--slot"),
     )
-    plan = parse_hints(args.hints, "--hints") if args.hints else None
+    plan = None if args.hints is None else parse_hints(args.hints, "--hints")
     seeds = list(dict.fromkeys(parse_seed(each, "--seed") for each in args.seed or ["1"]))
     if args.write_config:
         seen = see(args.trace, seeds[0], regime, LEAST_SERVED)
@@ -122,7 +123,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     runs = len(policies) + len(_live_policies(args.live, policies))
     with Meter(len(seeds) * runs, sys.stderr) as meter:
-        trials = [trial(args, seed, regime, plan, policies, meter) for seed in seeds]
+        # From the second seed on, what the target holds is what the one before has written.
+        trials = [
+            trial(args, seed, regime, plan, policies, meter, overwrite=args.overwrite or number > 0)
+            for number, seed in enumerate(seeds)
+        ]
     if args.plot:
         from prestage.replay.plots import draw
 
@@ -160,20 +165,27 @@ def trial(
     plan: HintPlan | None,
     policies: Sequence[str],
     meter: Meter,
+    *,
+    overwrite: bool,
 ) -> Trial:
-    """Return what the policies make of a trace under one seed. Raises Invalid."""
+    """Return what the policies make of a trace under one seed.
+
+    `overwrite`: what the target of --live ADDR:PORT holds need not be nothing. Raises Invalid.
+    """
     seen = see(args.trace, seed, regime, LEAST_SERVED if args.live == OWN else LEAST_BLOCKS)
     hints = plan_hints(seen, regime, plan, seed)
     check_said(hints, policies)
-    rows = run_policies(seen, seed, regime, hints, policies, meter)
     speed = parse_multiple(args.speed or "1x", "--speed")
     wire = Wire(seen, regime, speed, seed, hints, asks_residency=args.live == OWN)
+    if args.live not in (None, OWN):
+        wire.check_at(args.live, args.control_socket, overwrite)
+    rows = run_policies(seen, seed, regime, hints, policies, meter)
     for policy in _live_policies(args.live, policies):
         progress = meter.begin(f"{policy}, seed {seed}")
         if args.live == OWN:
             found = wire.run_own(policy.removeprefix(f"{LIVE} "), progress)
         else:
-            found = wire.run_at(args.live, args.control_socket, args.overwrite, progress)
+            found = wire.run_at(args.live, args.control_socket, overwrite, progress)
         rows.append(of_live(policy, found))
         meter.end()
     model = Model()

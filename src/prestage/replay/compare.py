@@ -29,6 +29,8 @@ from prestage.target.prestager.process import PrestagerLike
 LRU: Final = "lru"
 BOUND: Final = "clairvoyant"
 MACHINE: Final = (LRU, "hints", "prestage", "prestage+hints")
+HINTED: Final = ("hints", "prestage+hints")
+"""Those of them that take hints."""
 FLUID: Final = ("none", "mq", "belady", "oracle", BOUND)
 CLASSICAL: Final = {
     "s3fifo": "S3-FIFO",
@@ -174,7 +176,7 @@ class Comparison:
         if name.startswith("prestage"):
             frames = self.regime.frames(self.workload)
             prestager = self.make_prestager(frames, self.regime.slot_size, self.seed)
-        hints = self.hints if name.endswith("hints") else ()
+        hints = self.hints if name in HINTED else ()
         return replay(self.workload, prestager, self.regime, self.seed, hints, progress, name=name)
 
     def _run_fluid(self, policy: str) -> FluidResult:

@@ -27,7 +27,7 @@ from prestage.replay.hint_plans import MAX_RANGES, Hint
 from prestage.replay.result import spread
 from prestage.replay.run import Progress
 from prestage.replay.workload import Layout, Workload
-from prestage.target.errors import TargetError
+from prestage.target.errors import Invalid, NotFound, TargetError
 
 NSID: Final = 1
 QUEUE_DEPTH: Final = 1023
@@ -106,6 +106,25 @@ class Drive:
             await host.run(progress)
             after = await asyncio.to_thread(self.take_stats)
         return self._result(host, before, after)
+
+    async def check(self) -> None:
+        """Raise what would keep `run` from its work: HostError, Invalid, what `take_stats` does."""
+        async with AsyncExitStack() as stack:
+            lanes = await self._connect(stack)
+            said = await self._connect_hints(stack)
+            for lane in lanes.values():
+                await self._check_size(lane)
+            if any(hints.capability is None for hints in said.values()):
+                what = "the target does not speak PAX"
+                raise NotFound(what, str(self.address), "one that does, where hosts say hints")
+            await asyncio.to_thread(self.take_stats)
+
+    async def _check_size(self, lane: Controller) -> None:
+        found, wanted = (await lane.namespace(NSID)).size_bytes, self.layout.volume_bytes
+        if found < wanted:
+            where = f"namespace {NSID} of {self.address}"
+            expected = f"{wanted} or more, for all blocks of the trace"
+            raise Invalid(f"found {found} bytes", where, expected)
 
     def _controller(self, tenant: int) -> Controller:
         nqn = f"{self.host_nqn}-{tenant}" if tenant else self.host_nqn

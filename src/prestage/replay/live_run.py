@@ -13,7 +13,7 @@ from prestage.host_client.controller import Controller
 from prestage.host_client.discovery import discover
 from prestage.host_client.options import Options
 from prestage.replay import signals
-from prestage.replay.compare import MACHINE, Row
+from prestage.replay.compare import HINTED, MACHINE, Row
 from prestage.replay.hint_plans import Hint
 from prestage.replay.live import NSID, Drive, LiveResult
 from prestage.replay.live_config import NQN, target_config
@@ -25,8 +25,6 @@ from prestage.replay.workload import Workload
 from prestage.target.errors import NotFound
 from prestage.target.rpc.client import Client, socket_path
 
-OWN: Final = "own"
-"""For --live: a target of our own, a fresh one for each policy."""
 LIVE: Final = "live"
 HOST_NQN: Final = "nqn.2026-11.io.prestage:replay-host"
 PORT: Final = 4420
@@ -81,7 +79,7 @@ class Wire:
             prestager=policy.startswith("prestage"),
         ) as target:
             address = Address(target.address, target.port, NQN)
-            hints = self.hints if policy.endswith("hints") else ()
+            hints = self.hints if policy in HINTED else ()
             drive = self._drive(address, target.control_socket, hints)
             return signals.run(drive.run(progress))
 
@@ -97,18 +95,29 @@ class Wire:
         Raises HostError, ClientError and WrongBytes, and Invalid when its namespace holds what it
         is not told to `overwrite`.
         """
-        control = socket_path(control_socket)
 
         async def go() -> LiveResult:
-            address = await _address(target)
-            if not overwrite:
-                options = Options(host_nqn=HOST_NQN, queues=1)
-                async with Controller(address, options) as controller:
-                    layout = layout_of(self.workload, self.regime)
-                    await check_empty(controller, NSID, self.workload, layout)
-            return await self._drive(address, control, self.hints).run(progress)
+            # What was empty before hours of simulation need not be so now.
+            return await (await self._checked(target, control_socket, overwrite)).run(progress)
 
         return asyncio.run(go())
+
+    def check_at(self, target: str, control_socket: str | None, overwrite: bool) -> None:
+        """Raise what keeps `run_at` from its work, which may be hours later."""
+
+        async def go() -> None:
+            await (await self._checked(target, control_socket, overwrite)).check()
+
+        asyncio.run(go())
+
+    async def _checked(self, target: str, control_socket: str | None, overwrite: bool) -> Drive:
+        """Return how to drive a target whose namespace may be written over."""
+        address = await _address(target)
+        if not overwrite:
+            async with Controller(address, Options(host_nqn=HOST_NQN, queues=1)) as controller:
+                layout = layout_of(self.workload, self.regime)
+                await check_empty(controller, NSID, self.workload, layout)
+        return self._drive(address, socket_path(control_socket), self.hints)
 
     def _drive(self, address: Address, control: str, hints: Sequence[Hint]) -> Drive:
         def take() -> dict[str, Any]:

@@ -7,14 +7,16 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from prestage.replay.compare import MACHINE, check_policies
+from prestage.replay.compare import HINTED, MACHINE, check_policies
 from prestage.replay.hint_plans import Hint
 from prestage.replay.result import Regime
 from prestage.replay.workload import Workload
 from prestage.target.errors import InvalidFlag
 
-__all__ = ["LEAST_BLOCKS", "check_demand", "check_room", "check_said", "check_usage"]
+__all__ = ["LEAST_BLOCKS", "OWN", "check_demand", "check_room", "check_said", "check_usage"]
 
+OWN: Final = "own"
+"""For --live: a target of our own, a fresh one for each policy."""
 LEAST_BLOCKS: Final = 8
 """Of a tier that is simulated; one that is served has LEAST_SERVED."""
 LEAST_SPAN_S: Final = 1e-6
@@ -26,10 +28,9 @@ MOST_FLASH_S: Final = 4e9
 def check_usage(args: argparse.Namespace, policies: Sequence[str]) -> None:
     """Raise InvalidFlag where flags say nothing together, and TargetError without matplotlib."""
     check_policies(policies)
-    if args.speed is not None and not (args.live or args.write_config):
-        raise InvalidFlag("nothing goes over the wire", "--speed", "--live or --write-config too")
-    if args.overwrite and not args.live:
-        raise InvalidFlag("nothing goes over the wire", "--overwrite", "--live ADDR:PORT too")
+    _check_wire(args)
+    if args.hints is not None:
+        _check_hinted(args, policies)
     served = {each.startswith("prestage") for each in args.policy or () if each in MACHINE}
     if args.write_config and len(served) > 1:
         found = "found some with and some without the prestager"
@@ -40,9 +41,34 @@ def check_usage(args: argparse.Namespace, policies: Sequence[str]) -> None:
         matplotlib()
 
 
+def _check_wire(args: argparse.Namespace) -> None:
+    """Raise InvalidFlag for a flag of a target that there will be none for."""
+    nothing = "nothing goes over the wire"
+    if args.write_config:
+        for flag in ("live", "json", "plot"):
+            if getattr(args, flag):
+                raise InvalidFlag("nothing is replayed", f"--{flag}", "no --write-config beside it")
+    if args.speed is not None and not (args.live or args.write_config):
+        raise InvalidFlag(nothing, "--speed", "--live or --write-config too")
+    for flag in ("overwrite", "control_socket"):
+        if getattr(args, flag) and args.live in (None, OWN):
+            what = f"--live {OWN} has targets of its own" if args.live else nothing
+            raise InvalidFlag(what, f"--{flag.replace('_', '-')}", "--live ADDR:PORT too")
+
+
+def _check_hinted(args: argparse.Namespace, policies: Sequence[str]) -> None:
+    """Raise InvalidFlag where nobody hears what hosts are to say."""
+    if args.write_config:
+        raise InvalidFlag("nothing is replayed", "--hints", "no --write-config beside it")
+    at_address = args.live not in (None, OWN)
+    if not at_address and not any(each in HINTED for each in policies):
+        expected = f"--policy {' or --policy '.join(HINTED)} too, or --live ADDR:PORT"
+        raise InvalidFlag("no policy takes hints", "--hints", expected)
+
+
 def check_said(hints: Sequence[Hint], policies: Sequence[str]) -> None:
     """Raise InvalidFlag when a policy is about hints and hosts say nothing."""
-    hinted = [each for each in policies if each.endswith("hints")]
+    hinted = [each for each in policies if each in HINTED]
     if hinted and not hints:
         raise InvalidFlag("hosts say nothing", f"--policy {hinted[0]}", "--hints PLAN too")
 
