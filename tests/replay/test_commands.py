@@ -179,7 +179,10 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
         (["--seed", "-1"], '--seed: found "-1"'),
         (["--seed", "1", "--seed", str(1 << 63)], f'--seed: found "{1 << 63}"'),
         (["--flash", "1e-12x"], "--flash: found 1e-12x"),
-        (["--filter", "100%", "--tier", "100%"], "found 0 reads among 20 accesses"),
+        (
+            ["--filter", "100%", "--tier", "100%"],
+            "--filter: found 100%, which leaves 0 reads among 20 accesses",
+        ),
     ],
 )
 def test_wrong_flags_are_named(
@@ -202,6 +205,31 @@ def test_a_load_without_reads_is_refused_and_not_offered(
 def test_a_trace_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "/nonexistent/trace.jsonl"]) == 1
     assert "/nonexistent/trace.jsonl" in capsys.readouterr().err
+
+
+def test_a_name_that_is_neither_a_file_nor_a_generator_gets_to_see_the_generators(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["replay", "possion"]) == 1
+    said = "possion: there is no such file (expected a file, or a generator: poisson, random, scan"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["affinity:2", "affinity:much", "poisson:3"])
+def test_a_wrong_argument_of_a_generator_is_wrong_usage(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", name]) == 2
+    assert f'TRACE: found "{name}"' in capsys.readouterr().err
+
+
+def test_a_trace_without_read_demand_is_no_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text(HEAD + "0,r,a,read\n")
+    assert main(["replay", str(path), "--tier", "100%"]) == 1
+    assert f"{path}: found 1 reads among 1 accesses" in capsys.readouterr().err
 
 
 def test_lines_that_are_no_trace_are_named(

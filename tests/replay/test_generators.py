@@ -22,7 +22,7 @@ from prestage.replay.generators import (
 )
 from prestage.replay.policies import Lru
 from prestage.replay.workload import Workload
-from prestage.target.errors import Invalid
+from prestage.target.errors import Invalid, InvalidFlag
 
 SMALL = Uniform(requests=2000, blocks=1000)
 
@@ -52,7 +52,7 @@ def test_a_seed_repeats_a_workload_and_another_makes_another(name: str) -> None:
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(Invalid, match=r"there is no generator 'nosuch' \(expected poisson, "):
+    with pytest.raises(Invalid, match=r'there is no generator "nosuch" \(expected poisson, '):
         generate("nosuch", seed=1)
 
 
@@ -60,9 +60,11 @@ def test_the_affinity_may_stand_behind_the_name() -> None:
     named, shaped = generate("affinity:0.75", seed=3), affinity(3, Affinity(affinity=0.75))
     assert np.array_equal(named.block, shaped.block)
     assert is_generator("affinity:0") and not is_generator("trace.jsonl")
-    for wrong in ("affinity:2", "affinity:", "affinity:nan", "scan:1"):
-        with pytest.raises(Invalid, match="expected affinity:SHARE, 0 to 1"):
+    for wrong in ("affinity:2", "affinity:", "affinity:nan"):
+        with pytest.raises(InvalidFlag, match="expected affinity:SHARE, 0 to 1"):
             generate(wrong, seed=1)
+    with pytest.raises(InvalidFlag, match="expected scan, which takes nothing"):
+        generate("scan:1", seed=1)
 
 
 @pytest.mark.parametrize("seed", range(3))

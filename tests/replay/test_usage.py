@@ -10,7 +10,7 @@ from workload_support import workload_of
 from prestage.replay.result import LEAST_SERVED, Regime
 from prestage.replay.usage import LEAST_BLOCKS, check_demand, check_room, least_share
 from prestage.replay.workload import Workload
-from prestage.target.errors import InvalidFlag
+from prestage.target.errors import Invalid, InvalidFlag
 
 
 def of_blocks(count: int) -> Workload:
@@ -36,16 +36,22 @@ def test_the_share_that_is_said_to_do_does_and_is_hardly_more_than_needed() -> N
             assert share == 100 or share < 1.25 * 100 * least / count, (count, least)
 
 
-def test_what_has_no_mean_read_demand_is_refused() -> None:
-    written, read = workload_of((0.0, [1]), (5.0, [2])), workload_of((3.0, [1, 2]), (3.0, [1, 2]))
-    for workload in (written, read):
-        with pytest.raises(InvalidFlag, match=r"a\.csv: found .* no mean read demand"):
-            check_demand(workload, Regime(), "a.csv")
-    check_demand(workload_of((0.0, [1]), (2e-6, [1])), Regime(), "a.csv")
+@pytest.mark.parametrize(
+    "workload", [workload_of((0.0, [1]), (5.0, [2])), workload_of((3.0, [1, 2]), (3.0, [1, 2]))]
+)
+def test_what_has_no_mean_read_demand_is_refused_by_whose_fault_it_is(workload: Workload) -> None:
+    for trace, kind in (("a.csv", Invalid), ("writes", InvalidFlag)):
+        with pytest.raises(Invalid, match=rf"{trace}: found .* no mean read demand") as caught:
+            check_demand(workload, workload, Regime(), trace)
+        assert type(caught.value) is kind
+    whole = workload_of((0.0, [1]), (2e-6, [1]))
+    check_demand(whole, whole, Regime(), "a.csv")
+    with pytest.raises(InvalidFlag, match=r"--filter: found 50%, which leaves . reads"):
+        check_demand(whole, workload, Regime(filter=0.5), "a.csv")
 
 
 def test_flash_that_does_not_get_done_is_refused() -> None:
     workload = workload_of((0.0, [1]), (1e9, [1]))
-    check_demand(workload, Regime(flash=0.25), "a.csv")
+    check_demand(workload, workload, Regime(flash=0.25), "a.csv")
     with pytest.raises(InvalidFlag, match=r"--flash: found 0.2x"):
-        check_demand(workload, Regime(flash=0.2), "a.csv")
+        check_demand(workload, workload, Regime(flash=0.2), "a.csv")

@@ -41,6 +41,7 @@ from prestage.replay.usage import (
 from prestage.replay.workload import Workload
 from prestage.target.commands import output
 from prestage.target.commands.output import out, out_json
+from prestage.target.errors import NotFound
 from prestage.target.prestager.engine import Prestager, PrestagerConfig
 
 DEFAULT: Final = (LRU, "mq", "prestage", "belady", BOUND)
@@ -142,18 +143,36 @@ def run(args: argparse.Namespace) -> int:
 
 
 def open_workload(trace: str, seed: int) -> Workload:
-    """Return the workload of a generator's name or of a file. Raises Invalid."""
-    return generate(trace, seed=seed) if is_generator(trace) else load_trace(Path(trace), seed=seed)
+    """Return the workload of a generator's name or of a file.
+
+    Raises Invalid, InvalidFlag when a generator has no such argument, NotFound without a file.
+    """
+    if is_generator(trace):
+        return generate(trace, seed=seed)
+    path = Path(trace)
+    if _is_missing(path):
+        expected = f"a file, or a generator: {', '.join(READING)}"
+        raise NotFound("there is no such file", trace, expected)
+    return load_trace(path, seed=seed)
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def see(trace: str, seed: int, regime: Regime, least_blocks: int) -> Workload:
     """Return what a target sees of a trace under a regime.
 
-    Raises Invalid, and InvalidFlag when the regime says nothing of this trace, or its tier has
-    fewer than `least_blocks`.
+    Raises what `open_workload` does, Invalid when the trace has no read demand, and InvalidFlag
+    when the regime says nothing of it, or its tier has fewer than `least_blocks`.
     """
-    seen = behind_host_cache(open_workload(trace, seed), regime.filter)
-    check_demand(seen, regime, trace)
+    whole = open_workload(trace, seed)
+    seen = behind_host_cache(whole, regime.filter)
+    check_demand(whole, seen, regime, trace)
     check_room(seen, regime, least_blocks)
     return seen
 

@@ -120,7 +120,7 @@ def run(args: argparse.Namespace, command: str) -> None:
     )
     speed, lead_s = parse_multiple(args.speed, "--speed"), parse_seconds(args.lead, "--lead")
     seen = behind_host_cache(whole, regime.filter)
-    check_demand(seen, regime, str(args.trace))
+    check_demand(whole, seen, regime, str(args.trace))
     check_room(seen, regime, LEAST_SERVED)
     which = returning(seen)
     if not len(which):

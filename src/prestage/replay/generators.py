@@ -22,7 +22,8 @@ from prestage.replay.workload import (
     assemble,
     random_stream,
 )
-from prestage.target.errors import Invalid
+from prestage.target.errors import InvalidFlag
+from prestage.target.sizes import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +223,10 @@ def is_generator(name: str) -> bool:
 
 
 def generate(name: str, *, seed: int) -> Workload:
-    """Return the workload of a generator's name, or of `affinity:SHARE`; raises Invalid."""
+    """Return the workload of a generator's name, or of `affinity:SHARE`; raises InvalidFlag."""
     kind, colon, text = name.partition(":")
     if kind not in GENERATORS:
-        raise Invalid(f"there is no generator {name!r}", "workload", ", ".join(GENERATORS))
+        raise InvalidFlag(f"there is no generator {quote(name)}", "TRACE", ", ".join(GENERATORS))
     if not colon:
         return GENERATORS[kind](seed)
     try:
@@ -233,5 +234,8 @@ def generate(name: str, *, seed: int) -> Workload:
     except ValueError:
         share = math.nan
     if kind != "affinity" or not 0 <= share <= 1:
-        raise Invalid(f"found {name!r}", "workload", "affinity:SHARE, 0 to 1")
+        expected = (
+            "affinity:SHARE, 0 to 1" if kind == "affinity" else f"{kind}, which takes nothing"
+        )
+        raise InvalidFlag(f"found {quote(name)}", "TRACE", expected)
     return affinity(seed, Affinity(affinity=share))

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from prestage.replay.compare import HINTED, MACHINE, check_policies
+from prestage.replay.generators import is_generator
 from prestage.replay.hint_plans import Hint
 from prestage.replay.result import Regime
 from prestage.replay.workload import Workload
-from prestage.target.errors import InvalidFlag
+from prestage.target.errors import Invalid, InvalidFlag
 
 __all__ = ["LEAST_BLOCKS", "OWN", "check_demand", "check_room", "check_said", "check_usage"]
 
@@ -73,16 +74,31 @@ def check_said(hints: Sequence[Hint], policies: Sequence[str]) -> None:
         raise InvalidFlag("hosts say nothing", f"--policy {hinted[0]}", "--hints PLAN too")
 
 
-def check_demand(seen: Workload, regime: Regime, trace: str) -> None:
-    """Raise InvalidFlag when what a target sees of a trace has no mean read demand to speak of."""
-    if seen.reads == 0 or seen.duration_s < LEAST_SPAN_S:
-        found = f"{seen.reads} reads among {len(seen)} accesses within {seen.duration_s:g} s"
-        what = f"found {found}, which have no mean read demand"
-        raise InvalidFlag(what, trace, f"reads, in a trace of {LEAST_SPAN_S:g} s or more")
+def check_demand(whole: Workload, seen: Workload, regime: Regime, trace: str) -> None:
+    """Raise Invalid when a trace has no mean read demand to speak of, or none that a target sees.
+
+    InvalidFlag, where it is not a file's content that is at fault.
+    """
+    expected = f"reads, in a trace of {LEAST_SPAN_S:g} s or more"
+    if not _has_demand(whole):
+        kind = InvalidFlag if is_generator(trace) else Invalid
+        what = f"found {_accesses(whole)}, which have no mean read demand"
+        raise kind(what, trace, expected)
+    if not _has_demand(seen):
+        what = f"found {100 * regime.filter:.6g}%, which leaves {_accesses(seen)} to the target"
+        raise InvalidFlag(what, "--filter", f"a smaller share, which leaves {expected}")
     least = seen.duration_s / MOST_FLASH_S
     if regime.flash < least:
         expected = f"{least:.2g}x or more, for all reads to end within {MOST_FLASH_S:g} s"
         raise InvalidFlag(f"found {regime.flash:g}x", "--flash", expected)
+
+
+def _has_demand(workload: Workload) -> bool:
+    return workload.reads > 0 and workload.duration_s >= LEAST_SPAN_S
+
+
+def _accesses(workload: Workload) -> str:
+    return f"{workload.reads} reads among {len(workload)} accesses within {workload.duration_s:g} s"
 
 
 def check_room(seen: Workload, regime: Regime, least: int) -> None:
