@@ -11,7 +11,7 @@ import pytest
 from prestage.replay.compare import Comparison, Row, check_policies, with_gaps
 from prestage.replay.generators import Sessions, sessions
 from prestage.replay.hint_plans import HintPlan, announce
-from prestage.replay.report import Trial, heading, judge, table
+from prestage.replay.report import MOST_BEHIND_S, Trial, heading, judge, remarks, table
 from prestage.replay.result import Regime
 from prestage.replay.run import layout_of
 from prestage.replay.ttft import Model
@@ -102,3 +102,21 @@ def test_a_trial_says_what_its_numbers_stand_on(
 def test_what_is_no_policy_is_named(name: str) -> None:
     with pytest.raises(Invalid, match="--policy: found"):
         check_policies([name])
+
+
+def test_a_row_of_requests_that_were_sent_too_late_is_said_to_be_void(
+    comparison: Comparison,
+) -> None:
+    def trial(late_s: float) -> Trial:
+        rows = [
+            Row("lru", 0.5),
+            Row("live lru", 0.5, behind_s={"p99": MOST_BEHIND_S}),
+            Row("live prestage", 0.5, behind_s={"p99": late_s}),
+        ]
+        judged = tuple(judge(comparison.workload, each, Model()) for each in rows)
+        return Trial(comparison.workload, REGIME, None, comparison.seed, Model(), judged)
+
+    assert remarks([trial(MOST_BEHIND_S), trial(0.0)]) == []
+    (line,) = remarks([trial(0.5), trial(149.0)])
+    assert line.startswith("live prestage is of another workload")
+    assert "149 s of the trace late (p99)" in line

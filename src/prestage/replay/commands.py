@@ -25,7 +25,7 @@ from prestage.replay.generators import READING, generate, is_generator
 from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
 from prestage.replay.live_run import LIVE, Wire, of_live, write_config
 from prestage.replay.progress import Meter
-from prestage.replay.report import Trial, heading, judge, table
+from prestage.replay.report import Trial, heading, judge, remarks, table
 from prestage.replay.result import LEAST_SERVED, Regime
 from prestage.replay.run import layout_of
 from prestage.replay.traces import load_trace
@@ -139,6 +139,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         out(f"{heading(trials)}\n")
         output.table(*table(trials), empty="")
+        for line in remarks(trials):
+            out(f"\n{line}")
     return 0
 
 
@@ -206,7 +208,6 @@ def trial(
         else:
             found = wire.run_at(args.live, args.control_socket, overwrite, progress)
         rows.append(of_live(policy, found))
-        meter.end()
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
     return Trial(seen, regime, plan, seed, model, judged)
@@ -243,8 +244,6 @@ def run_policies(
     for policy in policies:
         progress = None if meter is None else meter.begin(f"{policy}, seed {seed}")
         rows.append(comparison.run(policy, progress))
-        if meter is not None:
-            meter.end()
     return with_gaps(rows)
 
 

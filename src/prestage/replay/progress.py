@@ -10,14 +10,18 @@ from prestage.replay.run import Progress
 
 
 class Meter:
-    """Shows how far a number of runs have come; nothing where there is no terminal, or no rich."""
+    """Shows how far the run is that goes on, and how long it will yet take.
+
+    Runs take from nothing to hours each, so that what one has taken says nothing of the others.
+    Nothing is shown where there is no terminal, or no rich.
+    """
 
     def __init__(self, runs: int, stream: TextIO) -> None:
         self._runs = runs
         self._stream = stream
         self._bar: Any = None
         self._task: Any = None
-        self._done = 0
+        self._begun = 0
 
     def __enter__(self) -> Self:
         if self._stream.isatty() and importlib.util.find_spec("rich") is not None:
@@ -25,7 +29,7 @@ class Meter:
             from rich.progress import Progress as Bar
 
             self._bar = Bar(console=Console(file=self._stream), transient=True)
-            self._task = self._bar.add_task("", total=self._runs)
+            self._task = self._bar.add_task("", total=1.0)
             self._bar.start()
         return self
 
@@ -40,13 +44,8 @@ class Meter:
 
     def begin(self, what: str) -> Progress | None:
         """Say what runs now; return who is to be told how far it is, None: nobody looks."""
+        self._begun += 1
         if self._bar is None:
             return None
-        self._bar.update(self._task, description=what)
-        return lambda share: self._bar.update(self._task, completed=self._done + share)
-
-    def end(self) -> None:
-        """One run more is done."""
-        self._done += 1
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
+        self._bar.reset(self._task, description=f"{self._begun} of {self._runs}: {what}")
+        return lambda share: self._bar.update(self._task, completed=share)

@@ -133,6 +133,8 @@ def _cell(form: str, values: Sequence[float | None]) -> str:
 
 BEHIND: Final[tuple[str, str, Measure]] = ("behind p99 s", "{:.2f}", _behind)
 """Of replays over the wire."""
+MOST_BEHIND_S: Final = 1.0
+"""Of the trace: a request that is later than this meets a tier in which other things are."""
 
 
 def table(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
@@ -145,6 +147,20 @@ def table(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
         cells = [_cell(form, [value(each) for each in same]) for _, form, value in columns]
         lines.append([first.row.policy, *cells])
     return ["policy", *(title for title, _, _ in columns)], lines
+
+
+def remarks(trials: Sequence[Trial]) -> list[str]:
+    """Return what has to be known to read the table: rows that say nothing of this workload."""
+    found = []
+    for place, first in enumerate(trials[0].rows):
+        behind_s = [_behind(trial.rows[place]) or 0.0 for trial in trials]
+        if (most_s := max(behind_s)) > MOST_BEHIND_S:
+            found.append(
+                f"{first.row.policy} is of another workload: its requests were sent up to "
+                f"{most_s:.3g} s of the trace late (p99), more than {MOST_BEHIND_S:g} s. "
+                "This machine keeps up with a smaller --speed only."
+            )
+    return found
 
 
 def heading(trials: Sequence[Trial]) -> str:
