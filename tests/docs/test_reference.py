@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from prestage.cli import build_parser
+from prestage.cli import build_parser, main
+from prestage.replay.commands import DEFAULT
+from prestage.replay.flags import PLAN, parse_hints
 from prestage.target.config import QUANTITIES, settings_from
 from prestage.target.media_options import FAULT_OPTIONS, MEDIA_OPTIONS
 from prestage.target.rpc import server
@@ -134,6 +136,47 @@ def test_every_flag_of_serve_is_described() -> None:
     flags = flags_of(commands_of(build_parser())["serve"]) - {"-h", "--help"}
     assert described == flags
     assert flags <= set(re.findall(r"--[a-z-]+", section("cli.md", "The command line")))
+
+
+def test_every_flag_of_replay_is_described_with_its_default() -> None:
+    described = {cells[0].strip("`"): cells[1] for cells in rows(section("cli.md", "replay"))}
+    parser = commands_of(build_parser())["replay"]
+    assert set(described) == flags_of(parser) - {"-h", "--help"}
+    for action in parser._actions:
+        flag, default = action.option_strings[-1:], action.default
+        if flag and isinstance(default, str) and default != argparse.SUPPRESS:
+            assert f"({default})" in described[flag[0]], flag
+    text = " ".join(parser.format_help().split())
+    assert f"({', '.join(DEFAULT)})" in text
+    assert "Without any: " + ", ".join(f"`{each}`" for each in DEFAULT) in described["--policy"]
+    assert f"left out is {PLAN}" in text
+    assert f"left out is `{PLAN}`" in described["--hints"]
+    assert parse_hints(PLAN, "") == parse_hints("lead=2s", "")
+
+
+def test_every_field_of_the_json_of_a_replay_is_described_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "a.csv"
+    trace.write_text("time_s,request,block,op\n0,r,a,write\n5,s,a,read\n")
+    words = ["--tier", "100%", "--policy", "hints", "--hints", "lead=1s", "--json"]
+    assert main(["replay", str(trace), *words]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)
+    (policy,) = trial["policies"]
+    regime = trial["regime"]
+    text = section("replay-formats.md", "What --json prints")
+    tables = re.split(r"^Of .*`(?:[a-z_]+\.)?([a-z_]+)`.*:$", text, flags=re.MULTILINE)
+    parts = dict(zip(["", *tables[1::2]], tables[::2], strict=True))
+    found = {
+        "": trial,
+        "regime": regime,
+        "hints": regime["hints"],
+        "first_token": regime["first_token"],
+        "policies": policy,
+    }
+    for name, fields in found.items():
+        assert [cells[0].strip("`") for cells in rows(parts[name])] == list(fields), name
+    assert all(f"`{each}`" in parts[""] for each in policy["time_to_data_s"])
 
 
 def test_every_command_is_named() -> None:

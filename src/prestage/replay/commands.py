@@ -20,7 +20,14 @@ from prestage.replay.compare import (
     with_gaps,
 )
 from prestage.replay.filters import behind_host_cache
-from prestage.replay.flags import parse_hints, parse_multiple, parse_seed, parse_share, parse_slot
+from prestage.replay.flags import (
+    PLAN,
+    parse_hints,
+    parse_multiple,
+    parse_seed,
+    parse_share,
+    parse_slot,
+)
 from prestage.replay.generators import READING, generate, is_generator
 from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
 from prestage.replay.live_run import LIVE, Wire, of_live, write_config
@@ -67,13 +74,17 @@ def add(subparsers: Any) -> None:
         "--filter", default="0%", help="the hosts' own cache, a share of the blocks (0%%)"
     )
     parser.add_argument(
-        "--policy", action="append", metavar="NAME", help=f"several: {', '.join(POLICIES)}"
+        "--policy",
+        action="append",
+        metavar="NAME",
+        help=f"several: {', '.join(POLICIES)} ({', '.join(DEFAULT)})",
     )
     parser.add_argument("--seed", action="append", metavar="N", help="several (1)")
     parser.add_argument(
         "--hints",
         metavar="PLAN",
-        help="what hosts say ahead, e.g. lead=2s,share=50%%,false=1; for policies with hints",
+        help="what hosts say ahead, e.g. lead=5s,share=50%%; for policies with hints; what is left "
+        f"out is {PLAN.replace('%', '%%')}",
     )
     parser.add_argument(
         "--live",
@@ -210,7 +221,8 @@ def trial(
         rows.append(of_live(policy, found))
     model = Model()
     judged = tuple(judge(seen, row, model) for row in with_gaps(rows))
-    return Trial(seen, regime, plan, seed, model, judged)
+    said = None if plan is None else replace(plan, seed=seed)
+    return Trial(seen, regime, said, seed, model, judged)
 
 
 def _live_policies(live: str | None, policies: Sequence[str]) -> list[str]:

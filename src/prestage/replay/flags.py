@@ -12,6 +12,8 @@ from prestage.target.sizes import parse_duration_s, parse_size, quote
 
 MOST_SEED: Final = (1 << 63) - 2
 """TOML has no larger number, and a generator may need the next one too."""
+PLAN: Final = "lead=2s,share=100%,false=0,by=other,sigma=0"
+"""What hosts say ahead, as far as a plan leaves it open."""
 LEAST_SLOT: Final = 16 << 10
 MOST_SLOT: Final = 2 << 20
 
@@ -89,8 +91,7 @@ def parse_hints(text: str, where: str) -> HintPlan:
                 expected = "sigma=NUMBER, of log-normal leads"
                 plan = replace(plan, lead_sigma=_number(value, "", where, expected))
             case _:
-                expected = "lead=2s,share=100%,false=0,by=other,sigma=0"
-                raise InvalidFlag(f"found {quote(part)}", where, expected)
+                raise InvalidFlag(f"found {quote(part)}", where, PLAN)
     return plan
 
 
