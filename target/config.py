@@ -293,7 +293,8 @@ def _read_text(source: str) -> str:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidConfig(source, [Problem("", f"cannot be read: {reason}")]) from None
+        problem = Problem("", f"cannot be read: {reason}, expected a TOML file")
+        raise InvalidConfig(source, [problem]) from None
     if len(data) > MAX_FILE_BYTES:
         problem = Problem("", "found more than 4 MiB, expected a TOML file of at most 4 MiB")
         raise InvalidConfig(source, [problem])

@@ -17,12 +17,24 @@ from rpc_tools import HOST, NQN
 
 from prestage.cli import build_parser, main
 from prestage.host_client.errors import HostError
+from prestage.replay.live_run import HOST_NQN
 from prestage.target.commands.output import table
 from prestage.target.commands.stats import lines
 from prestage.target.rpc.client import Client
+from prestage.testing import Target, in_thread
 
 __all__ = ["cli"]
 ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])}
+INTERRUPTED = """
+import os, runpy, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "prestage.target.errors":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("prestage", run_name="__main__", alter_sys=True)
+"""
 SERVE = """
 import sys
 from fake_target import FakeTarget
@@ -243,6 +255,51 @@ def test_the_completion_of_a_shell_is_printed(capsys: pytest.CaptureFixture[str]
     assert "--ready-fd" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words", [["--print-completion", "bash"], ["--help"], ["replay", "--help"]]
+)
+def test_a_reader_that_has_seen_enough_of_what_parsing_prints_is_no_fault(words: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "prestage", *words],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        # Argparse itself passes over it that nobody reads its help.
+        assert process.wait(30) in (0, 1)
+
+
+def test_an_interrupt_while_it_imports_is_one_as_any_other() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        env=ENVIRONMENT,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (130, b"")
+
+
+def test_a_host_that_is_not_allowed_is_told_so_by_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine = "nqn.2026-11.org.example:me"
+    with in_thread(Target(hosts=["nqn.2026-11.org.example:other"])) as target:
+        where = f"{target.address}:{target.port}"
+        assert main(["residency", where, "--range", "0+8", "--host-nqn", mine]) == 1
+        found = capsys.readouterr().err
+        assert f"{where}: the target shows no subsystem to the host {mine} (expected" in found
+        assert f"`prestage host allow {mine}`" in found
+        words = ["replay", "poisson", "--policy", "none", "--live", where]
+        assert main([*words, "--control-socket", target.control_socket]) == 1
+        found = capsys.readouterr().err
+        assert f"{where}: the target shows no subsystem to the host {HOST_NQN}" in found
+
+
 def test_a_configuration_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.toml"
     path.write_text('[[subsystems]]\n[[subsystems.namespaces]]\nmedia = "ram"\nsize = "1M"\n')
@@ -272,8 +329,9 @@ def test_without_a_target_the_socket_is_named(
     monkeypatch.delenv("PRESTAGE_SOCKET", raising=False)
     assert main(["stats"]) == 1
     assert capsys.readouterr().err == (
-        "prestage: cannot reach a target at var/prestage.sock: no target runs there (no such "
-        "socket)\n"
+        f"prestage: cannot reach a target at {tmp_path}/var/prestage.sock: no target runs there "
+        "(no such socket) (expected the control socket of a running target, by --control-socket "
+        "or $PRESTAGE_SOCKET)\n"
     )
     monkeypatch.setenv("PRESTAGE_SOCKET", str(tmp_path / "env"))
     assert main(["stats"]) == 1
@@ -340,7 +398,8 @@ def test_serve_runs_until_a_signal_and_ends_with_0(tmp_path: Path) -> None:
     [
         (["--namespace", "/no/such"], 2, "prestage: --namespace /no/such: path: found no file"),
         (["--config", "/no/such.toml"], 1,
-         "/no/such.toml: cannot be read: No such file or directory\n"),
+         ("prestage: /no/such.toml: cannot be read: No such file or directory, expected a TOML "
+          "file\n")),
         (["--namespace", "ram:,size=1M", "--ready-fd", "987"], 1,
          ("prestage: cannot serve: --ready-fd: found 987: Bad file descriptor (expected an open "
          "pipe)\n")),

@@ -118,11 +118,14 @@ async def address_of(args: argparse.Namespace) -> Address:
     named = args.nqn is not None or "/" in text.removeprefix(f"{SCHEME}://")
     if named:
         return parse_target(text, nqn=args.nqn)
-    options = {"host_nqn": args.host_nqn} if args.host_nqn else {}
-    found = await discover(text, **options)
+    host_nqn = _options(args).host_nqn
+    found = await discover(text, host_nqn=host_nqn)
     names = sorted({one.nqn for one in found if not one.is_discovery})
-    if len(names) != 1:
-        there = ", ".join(names) or "none"
+    if not names:
+        expected = f"one, to which `prestage host allow {host_nqn}` would let it"
+        raise HostError(f"the target shows no subsystem to the host {host_nqn}", text, expected)
+    if len(names) > 1:
+        there = ", ".join(names)
         raise InvalidRequest(f"the target has the subsystems: {there}", "--nqn", "one of them")
     return parse_target(text, nqn=names[0])
 

@@ -1,7 +1,20 @@
-"""`python -m prestage` is the command `prestage`."""
+"""The command `prestage`, which is `python -m prestage` too."""
 
 import sys
 
-from prestage.cli import main
+EXIT_INTERRUPTED = 130
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command line and return the exit status."""
+    try:
+        # What it takes to import is long enough for somebody to think better of it.
+        from prestage import cli
+
+        return cli.main()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

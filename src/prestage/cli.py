@@ -16,7 +16,6 @@ import prestage
 from prestage.host_client import commands as host
 from prestage.host_client.errors import HostError
 from prestage.target.commands import COMMANDS as TARGET_COMMANDS
-from prestage.target.config import InvalidConfig
 from prestage.target.errors import Ended, InvalidFlag, TargetError
 from prestage.target.flags import UsageError
 
@@ -77,16 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for word in words:
         if not _is_text(word):
             return _fail(f"found {word!a}, expected arguments in UTF-8", EXIT_USAGE)
-    args = build_parser(words).parse_args(words)
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
+        code = _run(words)
     except (UsageError, InvalidFlag) as error:
         return _fail(str(error), EXIT_USAGE)
-    except InvalidConfig as error:
-        # It names the file on every line, so that it needs no other prefix.
-        sys.stderr.write(f"{error}\n")
-        return EXIT_FAILED
     except (TargetError, HostError) as error:
         return _fail(str(error), EXIT_FAILED)
     except BrokenPipeError:
@@ -101,6 +94,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ended.status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        args = build_parser(words).parse_args(words)
+    except SystemExit:
+        # Parsing itself may print: the help, the version, the completion of a shell.
+        sys.stdout.flush()
+        raise
+    code: int = args.run(args)
+    sys.stdout.flush()
     return code
 
 

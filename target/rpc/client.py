@@ -53,7 +53,7 @@ class Client:
             self._sock.connect(self._path)
         except (OSError, ValueError) as error:
             self._sock.close()
-            raise ClientError(_unreachable(self._path, error)) from None
+            raise _unreachable(self._path, error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +109,7 @@ class Client:
         return line
 
 
-def _unreachable(path: str, error: OSError | ValueError) -> str:
+def _unreachable(path: str, error: OSError | ValueError) -> ClientError:
     if isinstance(error, FileNotFoundError):
         reason = "no target runs there (no such socket)"
     elif isinstance(error, ConnectionRefusedError):
@@ -119,4 +119,7 @@ def _unreachable(path: str, error: OSError | ValueError) -> str:
         reason = error.strerror
     else:
         reason = str(error)
-    return f"cannot reach a target at {path}: {reason}"
+    return ClientError(
+        f"cannot reach a target at {Path(path).absolute()}: {reason}",
+        expected=f"the control socket of a running target, by --control-socket or ${ENVIRONMENT}",
+    )

@@ -412,7 +412,7 @@ def test_a_hundred_faults_are_listed_and_the_rest_counted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda _: None, "cannot be read: No such file or directory"),
+        (lambda _: None, "cannot be read: No such file or directory, expected a TOML file"),
         (lambda path: path.mkdir(), "found something else, expected a regular TOML file"),
         (os.mkfifo, "found something else, expected a regular TOML file"),
         (lambda path: path.symlink_to("/dev/zero"),

@@ -140,11 +140,15 @@ class Wire:
 
 async def _address(text: str) -> Address:
     """Return the subsystem at an address: ours when it is there, else the only one."""
-    names = sorted({one.nqn for one in await discover(text) if not one.is_discovery})
+    found = await discover(text, host_nqn=HOST_NQN)
+    names = sorted({one.nqn for one in found if not one.is_discovery})
     if NQN in names:
         return parse_target(text, nqn=NQN)
+    if not names:
+        expected = f"one, to which `prestage host allow {HOST_NQN}` would let it"
+        raise NotFound(f"the target shows no subsystem to the host {HOST_NQN}", text, expected)
     if len(names) != 1:
-        raise NotFound(f"the target has {', '.join(names) or 'no subsystem'}", text, NQN)
+        raise NotFound(f"the target has {', '.join(names)}", text, f"one, or {NQN} among them")
     return parse_target(text, nqn=names[0])
 
 
