@@ -179,6 +179,18 @@ def test_every_field_of_the_json_of_a_replay_is_described_and_no_other(
     assert all(f"`{each}`" in parts[""] for each in policy["time_to_data_s"])
 
 
+def test_a_fault_of_a_trace_is_told_as_the_page_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{at},r{at},a,read" for at in range(15)]
+    text = "\n".join(["time_s,request,block,op", *lines, "15,r15,a,raed"])
+    Path("trace.csv").write_text(text, "utf-8")
+    assert main(["replay", "trace.csv"]) == 1
+    said = capsys.readouterr().err.removeprefix("prestage: ").rstrip()
+    assert f"    {said}\n" in section("replay-formats.md", "Trace formats")
+
+
 def test_every_command_is_named() -> None:
     usage = section("cli.md", "The command line")
     for name, parser in commands_of(build_parser()).items():
