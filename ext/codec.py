@@ -57,6 +57,8 @@ def _explained(record: Record, data: bytes, error: Malformed) -> str:
         return f"{record}: {error}"
     struct = layout.RECORDS[records.TYPES[type(record)]]
     found = explain_fields(packer(struct.name).unpack(data))
+    # Whoever made the record has given ranges, and not their number.
+    found = found.replace("range_count:", "ranges:") if found else found
     return found or "nlb: found 0 (expected 1 block or more)"
 
 

@@ -21,7 +21,8 @@ from prestage.host_client.commands.common import (
     set_or_ranges,
     write_pages,
 )
-from prestage.host_client.commands.pages import add_decode, read_records
+from prestage.host_client.commands.json_records import read_records
+from prestage.host_client.commands.pages import add_decode
 from prestage.host_client.commands.show import (
     PRIORITIES,
     out,

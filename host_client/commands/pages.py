@@ -1,32 +1,20 @@
-"""Pages and records in files: `hint decode` prints a page, `hint batch` reads JSON lines."""
+"""Pages in files: `hint decode` prints one."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from prestage.ext.answers import AnswerPage, decode_answer
-from prestage.ext.codec import Batch, decode_batch, encode_record
-from prestage.ext.errors import BadRecord, Malformed
-from prestage.ext.names import AnswerState, CancelWhat, Fault, IntentFlag, Magic, SetFlag, SetOp
+from prestage.ext.codec import Batch, decode_batch
+from prestage.ext.errors import Malformed
+from prestage.ext.names import AnswerState, Fault, Magic
 from prestage.ext.pages import Event, EventLog, Status, decode_events, decode_status
 from prestage.ext.records import (
-    Cancel,
-    Intent,
-    Outcome,
     OutcomeAnswer,
-    Range,
-    Record,
-    Residency,
     ResidencyAnswer,
-    Retain,
-    SetRecord,
-    Signature,
 )
 from prestage.host_client.commands.common import Subparsers, command
 from prestage.host_client.commands.show import (
@@ -36,22 +24,8 @@ from prestage.host_client.commands.show import (
     residency_line,
     status_lines,
 )
-from prestage.host_client.errors import HostError, InvalidRequest
+from prestage.host_client.errors import HostError
 
-KINDS: dict[str, type[Any]] = {
-    "set": SetRecord,
-    "signature": Signature,
-    "intent": Intent,
-    "retain": Retain,
-    "cancel": Cancel,
-    "residency": Residency,
-    "outcome": Outcome,
-}
-ENUMS: dict[tuple[str, str], type[SetOp | CancelWhat]] = {
-    ("set", "op"): SetOp,
-    ("cancel", "what"): CancelWhat,
-}
-FLAGS: dict[str, type[SetFlag | IntentFlag]] = {"set": SetFlag, "intent": IntentFlag}
 Page = Batch | AnswerPage | Status | EventLog
 
 
@@ -62,7 +36,7 @@ def add_decode(actions: Subparsers) -> None:
 
 
 async def _decode(args: argparse.Namespace) -> int:
-    page = decode_page(_read(args.file), args.file)
+    page = decode_page(read_file(args.file), args.file)
     if args.json:
         out_json({"kind": type(page).__name__.lower(), "page": page})
     else:
@@ -71,7 +45,8 @@ async def _decode(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(file: str) -> bytes:
+def read_file(file: str) -> bytes:
+    """Return what a file has, `-`: standard input. Raises `HostError`."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -128,58 +103,3 @@ def _one_answer(answer: Any) -> str:
     if isinstance(answer, OutcomeAnswer):
         return outcome_line(answer)
     return residency_line(answer) if isinstance(answer, ResidencyAnswer) else str(answer)
-
-
-# ---- records ----
-
-
-def read_records(file: str) -> list[Record]:
-    """Return the records of a file, one JSON object a line. Raises `InvalidRequest`."""
-    lines = _read(file).splitlines()
-    return [
-        _record(line, f"{file} line {index}") for index, line in enumerate(lines, 1) if line.strip()
-    ]
-
-
-def _record(line: bytes, where: str) -> Record:
-    """Return the record of a line: `type`, and the fields of `prestage.ext.records` by name."""
-    try:
-        values = dict(msgspec.json.decode(line))
-        kind = values.pop("type", None)
-        if kind not in KINDS:
-            raise InvalidRequest(f"found the type {kind!r}", where, " ".join(KINDS))
-        record: Record = KINDS[kind](**{name: _value(kind, name, values[name]) for name in values})
-        encode_record(record)
-    except BadRecord as error:
-        raise InvalidRequest(str(error), where) from None
-    except (msgspec.DecodeError, TypeError, ValueError, KeyError) as error:
-        if isinstance(error, InvalidRequest):
-            raise
-        fields = ", ".join(_fields(line))
-        raise InvalidRequest(f"{error}", where, fields and f"the fields {fields}") from None
-    return record
-
-
-def _fields(line: bytes) -> list[str]:
-    """Return the fields that a record of the type of this line has."""
-    try:
-        kind = KINDS[msgspec.json.decode(line)["type"]]
-    except (msgspec.DecodeError, TypeError, KeyError):
-        return []
-    return [each.name for each in dataclasses.fields(kind)]
-
-
-def _value(kind: str, name: str, value: Any) -> Any:
-    if name == "ranges":
-        return tuple(Range(*map(int, pair)) for pair in value)
-    if name == "vector":
-        return bytes.fromhex(value)
-    if (kind, name) in ENUMS:
-        return ENUMS[kind, name][value.upper()] if isinstance(value, str) else value
-    if name == "flags":
-        flags = FLAGS[kind]
-        found = flags(0)
-        for word in value:
-            found |= flags[word.upper()]
-        return found
-    return value

@@ -338,7 +338,7 @@ def test_a_deadline_beyond_the_latest_is_said_as_the_latest(run: Run) -> None:
         (lambda h: h.define_set(0, [(0, 1)]), "set_id: found 0"),
         (lambda h: h.define_set(1 << 63, [(0, 1)]), "expected 1 to 9223372036854775807"),
         (lambda h: h.define_set(1, [(0, 0)]), "nlb: found 0"),
-        (lambda h: h.define_set(1, []), "range_count: found 0"),
+        (lambda h: h.define_set(1, []), "ranges: found 0"),
         (lambda h: h.define_set(1, [3]), "pairs of SLBA and NLB"),
         (lambda h: h.define_set(1, [("0", 1)]), "pairs of SLBA and NLB"),
         (lambda h: h.define_set(1, np.zeros(4, np.int64)), r"an array \[count, 2\]"),

@@ -18,18 +18,18 @@ def test_what_a_run_has_taken_says_nothing_of_the_next() -> None:
     pytest.importorskip("rich")
     with Meter(2, Terminal()) as meter:
         (task,) = meter._bar.tasks
-        meter._bar.get_time = task._get_time = lambda: now_s
-        now_s = 0.0
+        clock_s = [0.0]
+        meter._bar.get_time = task._get_time = lambda: clock_s[0]
         tell = meter.begin("lru")
         assert tell is not None
-        for now_s in (0.5, 1.0):
-            tell(now_s)
+        for clock_s[0] in (0.5, 1.0):
+            tell(clock_s[0])
         tell = meter.begin("live lru")
         assert tell is not None
         assert (task.description, task.completed) == ("2 of 2: live lru", 0)
         assert task.time_remaining is None
-        for now_s in (11.0, 21.0, 31.0):
-            tell((now_s - 1) / 100)
+        for clock_s[0] in (11.0, 21.0, 31.0):
+            tell((clock_s[0] - 1) / 100)
         assert task.time_remaining == pytest.approx(70)
 
 
