@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from prestage.replay.generators import Sessions, sessions
 from prestage.replay.live_target import blocks_folder, own_target
 from prestage.replay.result import Regime
 from prestage.target.errors import TargetError
+from prestage.target.rpc.client import Client
 
 REGIME = Regime(tier=0.5, slot_size=16 << 10)
 
@@ -97,10 +99,27 @@ def test_the_target_of_one_that_was_killed_ends_and_leaves_nothing(tmp_path: Pat
         wait_gone(target, folder)
 
 
+def test_a_replay_ends_with_its_target(tmp_path: Path) -> None:
+    with replay(tmp_path) as process:
+        target, folder = target_of(process)
+        limit_s = time.monotonic() + WITHIN_S
+        with Client(str(folder / "prestage.sock")) as client:
+            while client.call("prestage_get_stats")["connections"] == 0:
+                assert time.monotonic() < limit_s, "no host has come"
+        os.kill(target, signal.SIGKILL)
+        _, errors = process.communicate(timeout=WITHIN_S)
+        assert process.returncode == 1
+        assert errors == "prestage: the target ended with status -9 amid the replay\n"
+        assert not folder.exists()
+
+
 def replay(folder: Path, *ignored: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Start a replay over the wire that takes an hour, with a prestager."""
-    words = ["replay", "poisson", "--live", "own", "--policy", "prestage", "--slot", "16K"]
-    return started("prestage", *words, folder=folder, ignored=ignored)
+    """Start a replay over the wire that takes ten minutes, with a prestager."""
+    lines = [f"{10 * turn},r{turn},b{turn % 20},read" for turn in range(60)]
+    trace = folder / "trace.csv"
+    trace.write_text("\n".join(["time_s,request,block,op", *lines, ""]), "utf-8")
+    words = ["replay", str(trace), "--live", "own", "--policy", "prestage", "--slot", "16K"]
+    return started("prestage", *words, "--tier", "100%", folder=folder, ignored=ignored)
 
 
 def test_one_that_cannot_be_is_named_and_leaves_nothing(

@@ -17,7 +17,7 @@ from prestage.replay.compare import HINTED, MACHINE, Row
 from prestage.replay.hint_plans import Hint
 from prestage.replay.live import NSID, Drive, LiveResult
 from prestage.replay.live_config import NQN, target_config
-from prestage.replay.live_target import own_target
+from prestage.replay.live_target import own_target, while_it_runs
 from prestage.replay.result import Regime
 from prestage.replay.room import check_empty
 from prestage.replay.run import Progress, layout_of
@@ -68,7 +68,8 @@ class Wire:
     def run_own(self, policy: str, progress: Progress | None = None) -> LiveResult:
         """Replay against a target of our own that does what `policy` (of MACHINE) says.
 
-        Raises HostError, ClientError, WrongBytes, and TargetError when there is no such target.
+        Raises HostError, ClientError, WrongBytes, and TargetError when there is no such target, or
+        none any more.
         """
         assert policy in MACHINE
         with own_target(
@@ -81,7 +82,7 @@ class Wire:
             address = Address(target.address, target.port, NQN)
             hints = self.hints if policy in HINTED else ()
             drive = self._drive(address, target.control_socket, hints)
-            return signals.run(drive.run(progress))
+            return signals.run(while_it_runs(target, drive.run(progress)))
 
     def run_at(
         self,

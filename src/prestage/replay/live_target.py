@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from prestage.replay import tethered
 from prestage.replay.live_config import target_config
@@ -27,6 +29,8 @@ to be what takes time, not the disk below."""
 STOP_S: Final = 20.0
 READY_S: Final = 60.0
 POLL_S: Final = 0.02
+CLOSING_S: Final = 0.2
+Result = TypeVar("Result")
 
 
 def blocks_folder(size_bytes: int) -> str | None:
@@ -79,6 +83,34 @@ def own_target(
                 # In order: its prestager would else write into a folder that is being removed.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     target.terminate(STOP_S)
+
+
+async def while_it_runs(target: SpawnedTarget, work: Coroutine[Any, Any, Result]) -> Result:
+    """Do what needs the target. Raises TargetError when that ends: hosts would wait for another."""
+    loop, line = asyncio.get_running_loop(), os.pidfd_open(target.pid)
+    gone: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(line, _settle, gone)
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and task.exception() is not None:
+            # Its connections are closed a moment before it is gone.
+            await asyncio.wait((gone,), timeout=CLOSING_S)
+        if not gone.done():
+            return await task
+    finally:
+        loop.remove_reader(line)
+        os.close(line)
+        task.cancel()
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # Here it is told, or of no interest any more.
+    raise TargetError(f"the target ended with status {target.process.wait()} amid the replay")
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _wait_running(target: SpawnedTarget) -> None:
