@@ -116,7 +116,9 @@ def test_second_after_an_invalid_first_is_aborted(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_a_pair_of_which_one_can_be_sent_again_can_be_sent_again(site: Site, wrong: int) -> None:
+def test_a_pair_of_which_one_can_be_sent_again_can_be_sent_again(
+    target: RunningTarget, site: Site, wrong: int
+) -> None:
     old, new = b"o" * 512, b"n" * 512
     with site.pair(1, digests=3) as controller:
         queue = controller.io[0]
