@@ -9,7 +9,7 @@ from typing import Any
 from prestage.host_client import nvme
 from prestage.host_client.address import DISCOVERY_NQN, Address, parse_target
 from prestage.host_client.association import Association, open_association
-from prestage.host_client.errors import ConnectionLost, ProtocolError
+from prestage.host_client.errors import ConnectionLost, HostError, ProtocolError
 from prestage.host_client.options import Options
 
 ENTRY_BYTES = 1024
@@ -55,6 +55,19 @@ async def discover(url: str, **options: Any) -> list[DiscoveryEntry]:
     finally:
         await association.shut_down()
         association.close(ConnectionLost("the controller was closed", str(address)))
+
+
+async def subsystems_at(url: str, host_nqn: str) -> list[str]:
+    """Return the NQNs of the subsystems that the target at `url` shows to a host, in order.
+
+    Raises what `discover` does, and `HostError` where there is none: the host may not be allowed.
+    """
+    found = await discover(url, host_nqn=host_nqn)
+    names = sorted({one.nqn for one in found if not one.is_discovery})
+    if not names:
+        expected = f"one, to which `prestage host allow {host_nqn}` would let it"
+        raise HostError(f"the target shows no subsystem to the host {host_nqn}", url, expected)
+    return names
 
 
 async def _read(association: Association) -> list[DiscoveryEntry]:

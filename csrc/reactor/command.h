@@ -145,6 +145,11 @@ static inline bool lacks_place(const struct command *command) {
   return command->in_capsule && !command->asked_data && !command->responded;
 }
 
+/* The first of a fused pair: FUSE, bits 1:0 of byte 1 (Base 2.0, 3.3.3.1). */
+static inline bool is_first_of_pair(const struct command *command) {
+  return (command->sqe[1] & 0x03) == 1;
+}
+
 /* How the other of a fused pair ends: the pair can be sent again where what failed can be. */
 static inline uint16_t aborted_beside(uint16_t status) {
   assert(status != 0);

@@ -25,8 +25,6 @@ static bool is_equal(struct command *command) {
   return true;
 }
 
-static bool is_fused(const struct command *command) { return (command->sqe[1] & 0x03) == 1; }
-
 /* The verdict for the second: its own status, or aborted because the first failed. */
 static void release_mate(struct command *command) {
   struct command *mate = command->mate;
@@ -89,16 +87,17 @@ enum step compare_step(struct command *command) {
     /* A first reserves for its second too: seconds that waited behind other pairs' firsts, which
      * wait for their seconds, would wait for ever. */
     bool had_frames = command->reserved > 0;
-    bool has_data = receive_fresh(command, is_fused(command) ? 3 * count : 2 * count);
+    bool has_data = receive_fresh(command, is_first_of_pair(command) ? 3 * count : 2 * count);
     if (!had_frames && command->reserved > 0 && command->mate != NULL)
       wake_task(command->connection->reactor, &command->mate->task);
     if (!has_data) return failed(command);
     command->stage = WAIT_MATE;
   }
   if (command->stage == WAIT_MATE) {
-    if (is_fused(command) && (command->mate == NULL || !command->mate->has_data)) return STEP_WAIT;
+    if (is_first_of_pair(command) && (command->mate == NULL || !command->mate->has_data))
+      return STEP_WAIT;
     leave_receive(command);
-    if (!gate_enter(command, is_fused(command))) return failed(command);
+    if (!gate_enter(command, is_first_of_pair(command))) return failed(command);
     command->committed = true;
     command->stage = READ;
   }

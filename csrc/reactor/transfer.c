@@ -178,7 +178,7 @@ static void receive_range(struct command *command) {
 static bool has_arrived(struct command *command) {
   if (!command->has_data) return false;
   /* The first of a pair holds frames for data that is still to come: its second's. */
-  if ((command->sqe[1] & 0x03) != 1) leave_receive(command);
+  if (!is_first_of_pair(command)) leave_receive(command);
   if (command->digest_error) command->status = PS_SC_TRANSIENT_TRANSPORT;
   return command->status == 0;
 }

@@ -18,7 +18,7 @@ from prestage.host_client.address import SCHEME, Address, parse_target
 from prestage.host_client.commands.show import out, out_json
 from prestage.host_client.commands.units import parse_ranges, parse_size, uses_bytes
 from prestage.host_client.controller import Controller
-from prestage.host_client.discovery import discover
+from prestage.host_client.discovery import subsystems_at
 from prestage.host_client.errors import HostError, InvalidHint, InvalidRequest
 from prestage.host_client.hint_batches import hint_errors
 from prestage.host_client.hint_open import carrier_of
@@ -118,12 +118,7 @@ async def address_of(args: argparse.Namespace) -> Address:
     named = args.nqn is not None or "/" in text.removeprefix(f"{SCHEME}://")
     if named:
         return parse_target(text, nqn=args.nqn)
-    host_nqn = _options(args).host_nqn
-    found = await discover(text, host_nqn=host_nqn)
-    names = sorted({one.nqn for one in found if not one.is_discovery})
-    if not names:
-        expected = f"one, to which `prestage host allow {host_nqn}` would let it"
-        raise HostError(f"the target shows no subsystem to the host {host_nqn}", text, expected)
+    names = await subsystems_at(text, _options(args).host_nqn)
     if len(names) > 1:
         there = ", ".join(names)
         raise InvalidRequest(f"the target has the subsystems: {there}", "--nqn", "one of them")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from prestage.host_client.address import Address, parse_target
 from prestage.host_client.controller import Controller
-from prestage.host_client.discovery import discover
+from prestage.host_client.discovery import subsystems_at
 from prestage.host_client.options import Options
 from prestage.replay import signals
 from prestage.replay.compare import HINTED, MACHINE, Row
@@ -141,13 +141,9 @@ class Wire:
 
 async def _address(text: str) -> Address:
     """Return the subsystem at an address: ours when it is there, else the only one."""
-    found = await discover(text, host_nqn=HOST_NQN)
-    names = sorted({one.nqn for one in found if not one.is_discovery})
+    names = await subsystems_at(text, HOST_NQN)
     if NQN in names:
         return parse_target(text, nqn=NQN)
-    if not names:
-        expected = f"one, to which `prestage host allow {HOST_NQN}` would let it"
-        raise NotFound(f"the target shows no subsystem to the host {HOST_NQN}", text, expected)
     if len(names) != 1:
         raise NotFound(f"the target has {', '.join(names)}", text, f"one, or {NQN} among them")
     return parse_target(text, nqn=names[0])
