@@ -72,6 +72,12 @@ struct ps_engine *ps_engine_init(void *memory, const struct ps_engine_config *co
  * memory. */
 size_t ps_engine_receive(struct ps_engine *engine, const uint8_t *bytes, size_t size);
 
+/* Target: the submission queue entries of the whole command capsules that these bytes, which
+ * ps_engine_receive is to get next, begin with: up to `most`; returns their number. Nothing is
+ * consumed or checked, header digests neither: it is to get ready for what comes, not to act on. */
+uint32_t ps_engine_peek(const struct ps_engine *engine, const uint8_t *bytes, size_t size,
+                        const uint8_t **entries, uint32_t most);
+
 /* Where the next payload bytes may be received directly: fills up to `most` iovecs, returns their
  * number; 0 when header bytes (or bytes to be discarded) come next. After a direct receive call
  * ps_engine_received, before any slot is ended. */

@@ -261,6 +261,19 @@ int ps_tier_publish(struct ps_tier *tier, uint64_t now_ns, uint32_t volume, uint
                     uint32_t length, uint16_t tenant, uint32_t frame,
                     struct ps_tier_waiter *waiter);
 
+#define PS_TIER_PREFETCHED 32 /* places in one call at most */
+
+/* Where somebody will look soon. */
+struct ps_tier_place {
+  uint32_t volume;
+  uint64_t offset;
+};
+
+/* Have the memory bring what finding the extents of these places, and holding their frames, will
+ * touch. Nothing is changed, and nothing depends on it. */
+void ps_tier_prefetch(const struct ps_tier *tier, const struct ps_tier_place *places,
+                      uint32_t count);
+
 /* Hold the frame of [offset, offset + length) for reading, with one frame of the budget: when all
  * of it is resident in one extent, and nobody waits for the budget. False, and nothing was done,
  * when that cannot be done at once: reserve and read then. */

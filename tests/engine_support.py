@@ -281,6 +281,12 @@ class Engine:
         buffer = ffi.new("uint8_t[]", data) if data else ffi.new("uint8_t[1]")
         return int(lib.ps_engine_receive(self.engine, buffer, len(data)))
 
+    def peek(self, data: bytes, most: int = 8) -> list[bytes]:
+        """The entries of the whole capsules that `data` begins with."""
+        buffer, entries = ffi.from_buffer(data), ffi.new("uint8_t *[]", most)
+        count = lib.ps_engine_peek(self.engine, buffer, len(data), entries, most)
+        return [bytes(ffi.buffer(entry, 64)) for entry in entries[0:count]]
+
     def events(self) -> list[Event]:
         found = []
         event: Any = self._event

@@ -257,6 +257,12 @@ def test_extension_modules_have_one_door_for_each_side(extension: str) -> None:
             assert module_names(path) <= EXTENSION_USERS[extension], f"{path} imports {extension}"
 
 
+def test_the_memory_is_asked_in_one_way() -> None:
+    """By ps_prefetch: the compiler drops functions that do no more than the builtin."""
+    users = [path for path in C_FILES if "__builtin_prefetch" in text_of(path)]
+    assert users == [Path("csrc/prefetch.h")]
+
+
 def test_c_states_what_it_relies_on() -> None:
     """At least 20 asserts per 1,000 lines of the data path; static ones count too."""
     sources = [path for path in C_FILES if path.suffix == ".c" and path.parts[1] in ROOMS]

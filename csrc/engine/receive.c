@@ -178,20 +178,31 @@ static size_t receive_header(struct ps_engine *engine, const uint8_t *bytes, siz
   return step;
 }
 
+static uint32_t plen_of(const uint8_t *bytes) {
+  return ps_get32(((const struct pdu_common *)(const void *)bytes)->plen);
+}
+
 static bool is_plain(const struct ps_engine *engine, const uint8_t *bytes, size_t need) {
   if (memcmp(bytes, &engine->plain, sizeof engine->plain) == 0) return true;
   if (memcmp(bytes, &engine->plain_data, offsetof(struct pdu_common, plen)) != 0) return false;
-  uint32_t plen = ps_get32(((const struct pdu_common *)(const void *)bytes)->plen);
+  uint32_t plen = plen_of(bytes);
   return plen > need && plen <= PS_PLEN_MAX;
+}
+
+/* Bytes of the header of a plain capsule, where one may come next; else 0: also before the
+ * negotiation, and at a host. */
+static size_t plain_size(const struct ps_engine *engine) {
+  const struct receiver *receiver = &engine->receiver;
+  if (receiver->state != RECEIVE_COMMON || receiver->have > 0) return 0;
+  return engine->plain_data.pdo;
 }
 
 /* Most of what a target receives is command capsules, whole: their common headers are all alike and
  * were checked once. 0: it is something else, or not all there. */
 static size_t receive_plain(struct ps_engine *engine, const uint8_t *bytes, size_t size) {
   struct receiver *receiver = &engine->receiver;
-  size_t need = engine->plain_data.pdo; /* 0 before the negotiation, and at a host */
-  if (receiver->state != RECEIVE_COMMON || receiver->have > 0 || need == 0 || size < need) return 0;
-  if (!is_plain(engine, bytes, need)) return 0;
+  size_t need = plain_size(engine);
+  if (need == 0 || size < need || !is_plain(engine, bytes, need)) return 0;
   memcpy(receiver->header, bytes, sizeof(struct pdu_command));
   receiver->need = (uint8_t)need;
   receiver->digest_size = (uint8_t)(need - sizeof(struct pdu_command));
@@ -218,4 +229,19 @@ size_t ps_engine_receive(struct ps_engine *engine, const uint8_t *bytes, size_t 
     consumed += step;
   }
   return consumed;
+}
+
+uint32_t ps_engine_peek(const struct ps_engine *engine, const uint8_t *bytes, size_t size,
+                        const uint8_t **entries, uint32_t most) {
+  assert(engine != NULL && (bytes != NULL || size == 0) && entries != NULL);
+  size_t need = plain_size(engine);
+  uint32_t count = 0;
+  while (count < most && need > 0 && size >= need && is_plain(engine, bytes, need)) {
+    entries[count++] = bytes + sizeof(struct pdu_common);
+    size_t plen = plen_of(bytes);
+    if (plen > size) plen = size; /* data that has not come yet */
+    bytes += plen;
+    size -= plen;
+  }
+  return count;
 }

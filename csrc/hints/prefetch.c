@@ -1,12 +1,12 @@
 /* What the records of a batch will touch is asked of the memory before the first of them is
  * applied: tables of a million entries are in no cache, and a page's worth of look-ups can wait
  * together instead of one after the other. Nothing is changed, and nothing depends on it. */
+#include "../prefetch.h"
+
 #include "internal.h"
 
 /* What is asked for in one pass over the batch; each needs what the one before has brought. */
 enum pass { PASS_BUCKETS, PASS_HEADS, PASS_CHUNKS, PASS_NODES, PASSES };
-
-enum { CACHE_LINE = 64 };
 
 struct reader {
   const struct ps_hints *hints;
@@ -26,13 +26,13 @@ struct reader {
 static void ask_item(const struct pool *pool, uint32_t index) {
   if (index == NONE) return;
   const uint8_t *item = pool->items + pool->stride * index;
-  for (size_t at = 0; at < pool->stride; at += CACHE_LINE) __builtin_prefetch(item + at);
-  __builtin_prefetch(item + pool->stride - 1);
+  for (size_t at = 0; at < pool->stride; at += PS_CACHE_LINE) ps_prefetch(item + at);
+  ps_prefetch(item + pool->stride - 1);
 }
 
 static void ask_table(const struct reader *reader, const struct table *table, uint64_t hash) {
   const uint32_t *bucket = &table->buckets[hash & table->mask];
-  if (reader->pass == PASS_BUCKETS) __builtin_prefetch(bucket);
+  if (reader->pass == PASS_BUCKETS) ps_prefetch(bucket);
   if (reader->pass == PASS_HEADS) ask_item(table->pool, *bucket);
 }
 
@@ -80,7 +80,7 @@ static void ask_regions(struct reader *reader, const struct pax_set *record,
     const uint32_t *bucket =
         hints_region_bucket(hints, reader->scope->tenant, &reader->space, range.slba, range.nlb);
     if (reader->pass == PASS_BUCKETS) {
-      __builtin_prefetch(bucket);
+      ps_prefetch(bucket);
     } else {
       ask_item(&hints->nodes, *bucket);
     }

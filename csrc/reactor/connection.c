@@ -215,6 +215,7 @@ const uint8_t *connection_data_at_hand(const struct connection *connection, uint
 /* Feed kept bytes to the engine, up to some events; false when they are used up or it takes none.
  */
 static bool parse_some(struct connection *connection) {
+  look_ahead(connection, TOGETHER);
   for (uint32_t i = 0; i < TOGETHER; i++) {
     if (connection->state != CONNECTION_OPEN || connection->has_held) return false;
     if (connection->receive_length == 0) return false;

@@ -455,6 +455,9 @@ void connection_check_quiet(struct connection *connection);
 void connection_check_time(struct connection *connection, uint64_t handshake_timeout_ns);
 void connection_abandon(struct connection *connection);
 
+/* look_ahead.c: with the lock held */
+void look_ahead(const struct connection *connection, uint32_t most);
+
 /* admin.c */
 bool admin_start(struct connection *connection, const struct ps_engine_event *event);
 void admin_data(struct connection *connection, const struct ps_engine_event *event);

@@ -1,5 +1,6 @@
 /* A treap: ordered by (key, order), balanced by ranks that are as good as random. Every node knows
  * the bytes below it, and the latest time at which serving those in order must begin. */
+#include "../prefetch.h"
 #include "internal.h"
 
 static int64_t cost(const struct tree *tree, uint64_t bytes) {
@@ -169,8 +170,8 @@ void tree_set_cost(struct tree *tree, double ns_per_byte) {
 /* A node and its sums, which may be in two cache lines. */
 static const struct ps_sched_node *ask(const struct ps_sched_node *node) {
   if (node == NULL) return NULL;
-  __builtin_prefetch(node);
-  __builtin_prefetch(&node->rank);
+  ps_prefetch(node);
+  ps_prefetch(&node->rank);
   return node;
 }
 

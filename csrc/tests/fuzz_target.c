@@ -149,6 +149,14 @@ static void act(struct end *end, struct choices *choices) {
   }
 }
 
+static void look_ahead(const struct end *end, const uint8_t *bytes, size_t size) {
+  const uint8_t *entries[3];
+  uint32_t count = ps_engine_peek(end->engine, bytes, size, entries, 3);
+  FUZZ_CHECK(count <= 3);
+  for (uint32_t i = 0; i < count; i++)
+    FUZZ_CHECK(entries[i] >= bytes && entries[i] + 64 <= bytes + size);
+}
+
 /* Some of the stream, by the call or straight into the destination. */
 static void feed(struct end *end, struct stream *stream, struct choices *choices) {
   struct iovec iov[3];
@@ -164,6 +172,7 @@ static void feed(struct end *end, struct stream *stream, struct choices *choices
   }
   if (count > 0) ps_engine_received(end->engine, direct);
   if (count == 0) {
+    look_ahead(end, stream->bytes + stream->taken, most);
     direct = ps_engine_receive(end->engine, stream->bytes + stream->taken, most);
     FUZZ_CHECK(direct <= most);
   }

@@ -142,6 +142,14 @@ static void begin_holding(struct command *command) {
   command->stage = HOLDING;
 }
 
+/* Whatever is asked for, there or not: what is checked then is that nothing became of it. */
+static void prefetch(const struct command *command) {
+  struct ps_tier_place places[PS_TIER_PREFETCHED];
+  for (uint32_t i = 0; i < PS_TIER_PREFETCHED; i++)
+    places[i] = (struct ps_tier_place){command->volume + i / 8, command->offset + i * (SLOT / 2)};
+  ps_tier_prefetch(model.tier, places, PS_TIER_PREFETCHED);
+}
+
 /* A read that nobody keeps waiting takes budget and frame in one, when it can. */
 static bool read_at_once(struct command *command) {
   if (command->kind != KIND_READ || command->waiter.state != 0) return false;
@@ -189,6 +197,7 @@ void step_command(struct command *command) {
   command->is_ready = true; /* unless it waits (again): it may have been called without a wake */
   switch (command->stage) {
     case RESERVING:
+      prefetch(command);
       if (chance(50) && read_at_once(command)) return;
       result = ps_tier_reserve(model.tier, command->reserved, &command->waiter);
       command->is_ready = result == PS_TIER_DONE;

@@ -2,7 +2,7 @@
 #include "keep.h"
 #include "order.h"
 
-static uint32_t bucket_of(const struct ps_tier *tier, uint32_t volume, uint64_t number) {
+uint32_t tier_bucket_of(const struct ps_tier *tier, uint32_t volume, uint64_t number) {
   uint64_t hash = number * 0x9E3779B97F4A7C15u + (uint64_t)volume * 0xD6E8FEB86659FD93u;
   hash ^= hash >> 32;
   hash *= 0xD6E8FEB86659FD93u;
@@ -10,7 +10,7 @@ static uint32_t bucket_of(const struct ps_tier *tier, uint32_t volume, uint64_t 
 }
 
 uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number) {
-  uint32_t index = tier->buckets[bucket_of(tier, volume, number)];
+  uint32_t index = tier->buckets[tier_bucket_of(tier, volume, number)];
   while (index != NONE) {
     const struct extent *extent = &tier->extents[index];
     assert(extent->tracked);
@@ -30,7 +30,7 @@ static uint32_t track(struct ps_tier *tier, uint32_t volume, uint64_t number) {
   struct extent *extent = &tier->extents[index];
   tier->extent_free = extent->hash_next;
   tier->extents_tracked++;
-  uint32_t *bucket = &tier->buckets[bucket_of(tier, volume, number)];
+  uint32_t *bucket = &tier->buckets[tier_bucket_of(tier, volume, number)];
   *extent = (struct extent){.number = number,
                             .dirty_links = {NONE, NONE},
                             .place_links = {NONE, NONE},
@@ -50,7 +50,7 @@ static void untrack(struct ps_tier *tier, uint32_t index) {
   assert(extent->frame == NONE && extent->fills == NONE && extent->write == NO_WRITE);
   assert(extent->in_dirty == DIRTY_NONE && extent->place == PLACE_NONE && extent->counted == 0);
   assert(!extent->kept && !extent->prestaged && extent->unread == 0);
-  uint32_t *link = &tier->buckets[bucket_of(tier, extent->volume, extent->number)];
+  uint32_t *link = &tier->buckets[tier_bucket_of(tier, extent->volume, extent->number)];
   while (*link != index) link = &tier->extents[*link].hash_next;
   *link = extent->hash_next;
   extent->tracked = 0;

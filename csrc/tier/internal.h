@@ -315,6 +315,7 @@ void tier_wake(struct ps_tier *tier, struct ps_tier_waiter *waiter, uint32_t fla
 void tier_wake_all(struct ps_tier *tier, struct queue *queue, int32_t error);
 
 /* ---- index.c ---- */
+uint32_t tier_bucket_of(const struct ps_tier *tier, uint32_t volume, uint64_t number);
 uint32_t tier_find(const struct ps_tier *tier, uint32_t volume, uint64_t number);
 /* Gives a frame (one reference, the index's from now on) to the extent, which is tracked from now
  * on if it was not, and charges it to the tenant. `index`: as tier_find says, and without a frame.

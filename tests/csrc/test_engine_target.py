@@ -46,6 +46,35 @@ def test_a_command_comes_with_its_entry(digests: int) -> None:
 
 
 @pytest.mark.parametrize("digests", range(4))
+def test_whole_capsules_are_seen_before_they_are_received(digests: int) -> None:
+    engine = target(digests)
+    entries = [sqe(1, length=512), sqe(2, sgl=1, length=700), sqe(3, length=9)]
+    capsules = [
+        command(entries[0], digests=digests),
+        command(entries[1], BYTES[:700], digests=digests),
+        command(entries[2], digests=digests),
+    ]
+    stream = b"".join(capsules)
+    assert engine.peek(stream) == entries
+    assert engine.peek(stream, most=2) == entries[:2]
+    assert engine.peek(stream[:-1]) == entries[:2], "the last is not all there"
+    headers = len(capsules[0]) + 72 + 4 * (digests & 1)
+    assert engine.peek(stream[: headers + 5]) == entries[:2], "its data need not be there"
+    other = h2c_data(1, 0, 0, BYTES[:64], flags=LAST, digests=digests)
+    assert engine.peek(capsules[0] + other + capsules[2]) == entries[:1]
+    assert engine.receive(stream[:40]) == 40
+    assert engine.peek(stream[40:]) == [], "one has begun"
+    (event,) = engine.feed([stream[40 : len(capsules[0])]])
+    assert (event.kind, event.entry) == (EV_COMMAND, entries[0]), "nothing was consumed"
+    assert engine.peek(stream[len(capsules[0]) :]) == entries[1:]
+
+
+def test_nothing_is_seen_before_the_negotiation() -> None:
+    engine = Engine()
+    assert engine.peek(command(sqe(1))) == []
+
+
+@pytest.mark.parametrize("digests", range(4))
 @pytest.mark.parametrize("length", [1, 4, 513, 8192, 1 << 20])
 def test_in_capsule_data_goes_to_the_buffers_taken(digests: int, length: int) -> None:
     engine = target(digests)
