@@ -106,13 +106,20 @@ class Subsystem:
         """Return whether the host may connect."""
         return self.allow_any_host or host_nqn in self.hosts
 
-    def namespace(self, nsid: int) -> Namespace:
-        """Return the namespace; raise NotFound."""
+    def namespace(self, nsid: int, settings: NamespaceSettings | None = None) -> Namespace:
+        """Return the namespace; raise NotFound.
+
+        `settings` are those of the one that is meant, the very object.
+        """
+        where = f"{self.nqn} namespace {nsid}"
         try:
-            return self.namespaces[nsid]
+            found = self.namespaces[nsid]
         except KeyError:
             there = ", ".join(str(n) for n in sorted(self.namespaces)) or "none"
-            raise NotFound("no such namespace", f"{self.nqn} namespace {nsid}", there) from None
+            raise NotFound("no such namespace", where, there) from None
+        if settings is not None and found.settings is not settings:
+            raise NotFound("another namespace has taken its number", where)
+        return found
 
     def free_nsid(self, wanted: int) -> int:
         """Return `wanted`, or the lowest free NSID for 0. Raises AlreadyExists, Exhausted."""

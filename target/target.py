@@ -330,30 +330,31 @@ class Target:
             subsystem.namespace_changed(namespace.nsid)
             return namespace.nsid
 
-    async def remove_namespace(self, nqn: str, nsid: int) -> None:
+    async def remove_namespace(
+        self, nqn: str, nsid: int, *, settings: NamespaceSettings | None = None
+    ) -> None:
         """Flush, take a namespace away, and tell connected hosts.
 
-        Raises NotFound; MediumError with nothing changed when it cannot be flushed.
+        `settings` are those of the one that is meant: another may have its number when earlier
+        changes are done. Raises NotFound; MediumError with nothing changed if it cannot be flushed.
         """
         async with self._lock:
             subsystem = self.subsystem(nqn)
-            namespace = subsystem.namespace(nsid)
+            namespace = subsystem.namespace(nsid, settings)
             await self._flush(subsystem, namespace)
             await self._remove(subsystem, namespace)
 
-    async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
+    async def resize_namespace(
+        self, nqn: str, nsid: int, size_bytes: int, *, settings: NamespaceSettings | None = None
+    ) -> None:
         """Change the size and tell connected hosts; what is beyond a smaller one is lost.
 
-        Raises NotFound; Invalid or MediumError with the size unchanged.
+        `settings`: see remove_namespace. Raises NotFound; Invalid, MediumError with it unchanged.
         """
         async with self._lock:
             subsystem = self.subsystem(nqn)
-            namespace = subsystem.namespace(nsid)
+            namespace = subsystem.namespace(nsid, settings)
             where = f"{nqn} namespace {nsid}"
-            if size_bytes <= 0 or size_bytes % namespace.block_bytes:
-                expected = f"a positive multiple of {namespace.block_bytes}"
-                raise Invalid(f"size {size_bytes}", where, expected)
-            data_path = self._running.data_path
             try:
                 await resize_volume(
                     self._running, namespace, size_bytes, self.settings.limits.stop_s, where
@@ -363,7 +364,7 @@ class Target:
                 raise MediumError(what, where, number=error.number) from None
             finally:
                 # Also when nobody waits for it any more.
-                size = data_path.volume_limits(namespace.volume).size
+                size = self._running.data_path.volume_limits(namespace.volume).size
                 now = size - size % namespace.block_bytes
                 if now != namespace.size_bytes:
                     namespace.size_bytes = now

@@ -145,8 +145,12 @@ async def resize_volume(
     """Change the size of an open namespace's volume.
 
     A smaller size waits for what the medium does beyond it; that has begun already, so it ends
-    soon, or the medium stalls. Raises MediumError with the size unchanged.
+    soon, or the medium stalls. Raises Invalid or MediumError with the size unchanged.
     """
+    if size_bytes <= 0 or size_bytes % namespace.block_bytes:
+        raise Invalid(
+            f"size {size_bytes}", where, f"a positive multiple of {namespace.block_bytes}"
+        )
     loop = asyncio.get_running_loop()
     data_path, limit = runtime.data_path, loop.time() + timeout_s
     while not await data_path.volume_resize(namespace.volume, size_bytes):

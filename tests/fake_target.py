@@ -149,14 +149,21 @@ class FakeTarget:
         taken[nsid] = FakeNamespace(nsid, settings, size, identity, nguid, 100 + nsid)
         return nsid
 
-    async def remove_namespace(self, nqn: str, nsid: int) -> None:
+    async def remove_namespace(
+        self, nqn: str, nsid: int, *, settings: NamespaceSettings | None = None
+    ) -> None:
         subsystem = self._subsystem(nqn)
         if nsid not in subsystem.namespaces:
             raise NotFound("no such namespace", f"{nqn} namespace {nsid}")
+        assert settings in (None, subsystem.namespaces[nsid].settings)
         del subsystem.namespaces[nsid]
 
-    async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> None:
-        self._subsystem(nqn).namespaces[nsid].size_bytes = size_bytes
+    async def resize_namespace(
+        self, nqn: str, nsid: int, size_bytes: int, *, settings: NamespaceSettings | None = None
+    ) -> None:
+        namespace = self._subsystem(nqn).namespaces[nsid]
+        assert settings in (None, namespace.settings)
+        namespace.size_bytes = size_bytes
 
     async def add_listener(self, settings: ListenerSettings) -> None:
         port = settings.port or 40000 + len(self.listeners)

@@ -241,7 +241,6 @@ async def nvmf_delete_subsystem(context: Context, params: DeleteSubsystem) -> bo
     """Delete a subsystem and its namespaces; its hosts are disconnected."""
     subsystem_of(context, params.nqn)
     await context.target.remove_subsystem(params.nqn)
-    context.bdevs.forget(params.nqn)
     return True
 
 
@@ -297,10 +296,11 @@ class RemoveNamespace(Params):
 async def nvmf_subsystem_remove_ns(context: Context, params: RemoveNamespace) -> bool:
     """Remove a namespace; connected hosts are told."""
     found = subsystem_of(context, params.nqn)
-    if params.nsid not in [one.nsid for one in found.namespaces]:
-        raise from_errno(errno.ENODEV, f"nsid: {params.nqn} has no namespace {params.nsid}")
-    await context.bdevs.detach(params.nqn, params.nsid)
-    return True
+    for place in found.namespaces:
+        if place.nsid == params.nsid:
+            await context.bdevs.detach(place)
+            return True
+    raise from_errno(errno.ENODEV, f"nsid: {params.nqn} has no namespace {params.nsid}")
 
 
 # ---- configuration ----

@@ -101,8 +101,7 @@ async def prestage_namespace_resize(context: Context, params: NamespaceResize) -
     if size == 0 or size % bdev.settings.block:
         expected = f"expected a multiple of the block size, {bdev.settings.block}"
         raise invalid_parameters(f"size: found {size}, {expected}")
-    await context.target.resize_namespace(params.nqn, params.nsid, size)
-    context.bdevs.resized(bdev.name, size)
+    await context.bdevs.resize(bdev, size)
     return True
 
 

@@ -52,21 +52,25 @@ class BdevRegistry:
     def __init__(self, target: TargetLike) -> None:
         self._target = target
         self._bdevs: dict[str, Bdev] = {}
-        self._claims: dict[str, tuple[str, int]] = {}
+        self._claims: dict[str, NamespaceSettings] = {}
+        """The settings that a bdev became a namespace with: that one has them, and no other that
+        may have its number later."""
         self._changing: set[str] = set()
         """Names of those that become a namespace, or are deleted."""
         self._next_malloc = 0
 
     def every(self) -> Iterator[Bdev]:
         """Yield all bdevs, those of the configured namespaces first."""
-        used = {(one.nqn, one.nsid): one for one in namespaces(self._target)}
-        names = {claim: name for name, claim in self._claims.items()}
-        for claim, namespace in used.items():
-            if claim not in names:
+        names = {id(settings): name for name, settings in self._claims.items()}
+        used: dict[str, NamespaceView] = {}
+        for namespace in namespaces(self._target):
+            if id(namespace.settings) in names:
+                used[names[id(namespace.settings)]] = namespace
+            else:
                 name = f"{namespace.nqn}/{namespace.nsid}"
                 yield self._of_namespace(name, driver_of(namespace.settings), namespace)
         for name, bdev in self._bdevs.items():
-            taken = used.get(self._claims.get(name, ("", 0)))
+            taken = used.get(name)
             yield bdev if taken is None else self._of_namespace(name, bdev.driver, taken)
 
     def _of_namespace(self, name: str, driver: str, namespace: NamespaceView) -> Bdev:
@@ -129,19 +133,12 @@ class BdevRegistry:
             found = await self._target.add_namespace(nqn, settings)
         finally:
             self._changing.discard(bdev.name)
-        self._claims[bdev.name] = (nqn, found)
+        self._claims[bdev.name] = settings
         return found
 
-    async def detach(self, nqn: str, nsid: int) -> None:
+    async def detach(self, place: NamespaceView) -> None:
         """Remove a namespace; its bdev stays when it was made by name."""
-        await self._target.remove_namespace(nqn, nsid)
-        self.forget(nqn, nsid)
-
-    def forget(self, nqn: str, nsid: int | None = None) -> None:
-        """Drop the claims of a namespace, or of all of a subsystem's, that is gone."""
-        for name, claim in list(self._claims.items()):
-            if claim[0] == nqn and nsid in (None, claim[1]):
-                del self._claims[name]
+        await self._target.remove_namespace(place.nqn, place.nsid, settings=place.settings)
 
     async def delete(self, name: str, driver: str) -> None:
         """Remove the bdev, and first the namespace that it is in."""
@@ -153,8 +150,9 @@ class BdevRegistry:
         self._changing.add(name)
         try:
             if bdev.namespace is not None:
-                await self.detach(bdev.namespace.nqn, bdev.namespace.nsid)
+                await self.detach(bdev.namespace)
             self._bdevs.pop(name, None)
+            self._claims.pop(name, None)
         finally:
             self._changing.discard(name)
 
@@ -163,19 +161,26 @@ class BdevRegistry:
         bdev = self.get(name)
         if bdev.driver != driver:
             raise from_errno(errno.ENODEV, f"{quote(name)} is a {bdev.driver} bdev, not {driver}")
+        known = self._bdevs.get(name)
         size = await asyncio.to_thread(backing_size, bdev.settings.path)
-        place = bdev.namespace
-        if place is not None and size != place.size_bytes:
-            await self._target.resize_namespace(place.nqn, place.nsid, size)
-        self.resized(name, size)
+        if self._bdevs.get(name) is not known:
+            raise from_errno(errno.ENODEV, f"the bdev {quote(name)} was deleted meanwhile")
+        if known is not None:
+            bdev = self.get(name)  # It may have become a namespace, or be in none any more.
+        if bdev.namespace is None or size != bdev.namespace.size_bytes:
+            await self.resize(bdev, size)
 
-    def resized(self, name: str, size_bytes: int) -> None:
-        """Note the size that the medium of a bdev has now."""
-        if name in self._bdevs:
-            bdev = self._bdevs[name]
-            bdev.size_bytes = size_bytes
-            if bdev.settings.size:
-                bdev.settings = msgspec.structs.replace(bdev.settings, size=size_bytes)
+    async def resize(self, bdev: Bdev, size_bytes: int) -> None:
+        """Change the size of the namespace that a bdev is in, if any, and note it."""
+        known, place = self._bdevs.get(bdev.name), bdev.namespace
+        if place is not None:
+            await self._target.resize_namespace(
+                place.nqn, place.nsid, size_bytes, settings=place.settings
+            )
+        if known is not None:
+            known.size_bytes = size_bytes
+            if known.settings.size:
+                known.settings = msgspec.structs.replace(known.settings, size=size_bytes)
 
 
 def in_use(bdev: Bdev) -> RpcError:

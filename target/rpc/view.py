@@ -67,11 +67,15 @@ class TargetLike(Protocol):
     async def add_namespace(self, nqn: str, settings: NamespaceSettings) -> int:
         """Add a namespace and return its NSID."""
 
-    async def remove_namespace(self, nqn: str, nsid: int) -> object:
-        """Remove a namespace."""
+    async def remove_namespace(
+        self, nqn: str, nsid: int, *, settings: NamespaceSettings | None = None
+    ) -> object:
+        """Remove a namespace, if it is still the one that has these very settings."""
 
-    async def resize_namespace(self, nqn: str, nsid: int, size_bytes: int) -> object:
-        """Change the size of a namespace and its medium."""
+    async def resize_namespace(
+        self, nqn: str, nsid: int, size_bytes: int, *, settings: NamespaceSettings | None = None
+    ) -> object:
+        """Change the size of a namespace and its medium, if it still has these very settings."""
 
     async def add_listener(self, settings: ListenerSettings) -> object:
         """Listen on an address."""
