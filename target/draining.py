@@ -155,9 +155,11 @@ async def remove(runtime: Runtime, subsystem: Subsystem, namespace: Namespace) -
     A medium that refuses the last writes keeps its namespace: it is put back.
     """
     del subsystem.namespaces[namespace.nsid]
+    subsystem.leaving.add(namespace.nsid)
     subsystem.namespace_changed(namespace.nsid)
     await unmap(runtime, subsystem, namespace)
     notice = await close_volume(runtime, namespace, abandon=False)
+    subsystem.leaving.discard(namespace.nsid)
     if notice is None or notice.result == 0:
         return ""
     runtime.data_path.map(subsystem.index, namespace.nsid, namespace.volume)

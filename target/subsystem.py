@@ -67,6 +67,8 @@ class Subsystem:
     """Any host may connect only because no list was given; the first listed host ends that."""
     namespaces: dict[int, Namespace] = field(default_factory=dict)
     """Those with a volume, by NSID."""
+    leaving: set[int] = field(default_factory=set)
+    """The NSIDs of those that were removed and still have commands, or a medium at work."""
     extension: Extension | None = None
     controllers: dict[int, Controller] = field(default_factory=dict)
 
@@ -128,6 +130,10 @@ class Subsystem:
         taken = self.nsids
         if wanted in taken:
             raise AlreadyExists("the namespace exists", f"{self.nqn} namespace {wanted}")
+        if wanted in self.leaving:
+            where = f"{self.nqn} namespace {wanted}"
+            raise AlreadyExists("the one that was removed has not finished yet", where)
+        taken = [*taken, *self.leaving]
         return wanted or next(n for n in range(1, MAX_NSID + 1) if n not in taken)
 
     def free_cntlid(self) -> int | None:

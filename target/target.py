@@ -323,10 +323,10 @@ class Target:
             try:
                 # First of all: hosts must find it again by the same identifiers.
                 await self._save()
+                self._map(subsystem, namespace)
             except TargetError:
                 await close_volume(self._running, namespace, abandon=True)
                 raise
-            self._map(subsystem, namespace)
             subsystem.namespace_changed(namespace.nsid)
             return namespace.nsid
 

@@ -112,3 +112,19 @@ def test_request_that_waited_leaves_alone_what_took_the_place(
     with site.pair(1) as controller:
         assert controller.block_count(NSID) == 8 * MIB // BLOCK
     target.rpc("prestage_bdev_delete", name="slow")
+
+
+def test_bdev_whose_namespace_went_late_is_not_in_the_next_of_its_number(
+    target: RunningTarget, site: Site, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with slow(target, site, tmp_path / "slow") as nsid:
+        remove_slow(target, nsid)
+        for _ in range(3):
+            with pytest.raises(AssertionError, match="the one that was removed has not finished"):
+                attach(target, "b", nsid)
+        time.sleep(READ_US / 1e6)
+        assert attach(target, "b", nsid) == nsid
+        assert in_namespace(target) == ["a", "b"]
+        target.rpc("prestage_bdev_delete", name="slow")
+        with site.pair(1) as controller:
+            assert controller.io[0].read(0, 8, BLOCK, nsid=nsid) == b"b" * 8 * BLOCK
