@@ -31,10 +31,18 @@ SIZE = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([KMGTPE]?)(i?B?)\s*", 
 DURATION = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(ns|us|ms|s|min|m|h|)\s*")
 
 
+def printable(text: str) -> str:
+    """Return text as it may be shown: what would steer a terminal is written in hexadecimal.
+
+    Names come from whoever may connect.
+    """
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 def quote(value: object, limit: int = 60) -> str:
     """Show `value` in an error message: quoted when it is text, and cut when it is long."""
     text = f'"{value}"' if isinstance(value, str) else str(value)
-    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    text = printable(text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -248,6 +248,20 @@ def test_a_terminal_gets_a_table_that_shows_every_name_whole(
     assert "HOST" in printed
 
 
+EVIL = "nqn.x:\x1b]0;mine\x07\x1b[2J\n\x9b31mFAKE\u202e\U000e0001"
+"""A Host NQN that would steer a terminal."""
+
+
+def test_names_of_hosts_do_not_steer_the_terminal(cli: Cli) -> None:
+    cli.target.tenants = [{"host_nqn": EVIL, "records": 0}]
+    plain, raw = cli.run("stats"), cli.run("stats", "--json")
+    table(("HOST",), [(EVIL,)], "none")
+    for printed in (plain, raw, cli.capsys.readouterr().out):
+        assert all(c.isprintable() or c == "\n" for c in printed), printed
+    assert r"nqn.x:\x1b]0;mine\x07\x1b[2J\x0a\x9b31mFAKE" in plain
+    assert json.loads(raw)["hints"]["tenants"][0]["host_nqn"] == EVIL
+
+
 def test_the_completion_of_a_shell_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--print-completion", "bash"])

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
+from prestage.target.sizes import printable
+
 
 def out(text: str = "") -> None:
-    """Write a line to standard output."""
-    sys.stdout.write(text + "\n")
+    """Write a line to standard output; whatever is in it, it stays one line."""
+    sys.stdout.write(printable(text) + "\n")
 
 
 def out_json(data: Any) -> None:
@@ -20,7 +22,15 @@ def out_json(data: Any) -> None:
     encoded = msgspec.json.encode(data)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
-    out(encoded.decode())
+    sys.stdout.write("".join(map(_escaped, encoded.decode())) + "\n")
+
+
+def _escaped(character: str) -> str:
+    """Return a character of a JSON text as it may be shown; it means the same."""
+    if character.isprintable() or character == "\n":
+        return character
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
@@ -28,7 +38,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) 
     if not rows:
         out(empty)
         return
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         _rich_table(columns, texts)
         return

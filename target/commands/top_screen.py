@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prestage.target.commands.top_figures import ENDINGS
-from prestage.target.sizes import format_duration, format_size
+from prestage.target.sizes import format_duration, format_size, printable
 
 Figures = Mapping[str, Any]
 WIDE = 150
@@ -214,7 +214,7 @@ def _used(budgets: Figures, name: str) -> str:
 
 def _short(nqn: str) -> str:
     """Return what tells an NQN from others: what stands behind its last colon."""
-    return nqn.rpartition(":")[2]
+    return printable(nqn.rpartition(":")[2])
 
 
 def _number(value: float) -> str:

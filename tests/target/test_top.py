@@ -178,6 +178,14 @@ def test_on_a_small_terminal_less_is_drawn_and_nothing_is_cut() -> None:
     assert "1b4e28ba-2fa1-11d\u2026" in text and "wasted/s" in text.partition("Tenants")[2], text
 
 
+def test_the_name_of_a_host_does_not_steer_the_terminal() -> None:
+    now = stats(12.0, factor=2)
+    now["hints"]["tenants"][0]["host_nqn"] = "nqn.x:\x1b[2J\x9b31m\u202ehost"
+    text = drawn(figures(stats(), now))
+    assert r"\x1b[2J\x9b31m\x202ehost" in text
+    assert not set("\x1b\x9b\u202e") & set(text)
+
+
 def test_a_target_without_hosts_is_drawn_too() -> None:
     idle = stats()
     idle["hints"]["tenants"] = []
