@@ -65,6 +65,9 @@ def _check_snapshot(path: str) -> Iterator[Found]:
     try:
         if Path(path).is_dir():
             yield field, f"found the directory {found}, expected a file"
+        elif Path(path).exists() and not Path(path).is_file():
+            # A pipe would never be opened, and the first snapshot take the place of a device.
+            yield field, f"found {found}, expected a regular file"
         elif not Path(path).parent.is_dir():
             yield field, f"found {found}, expected a file in a directory that is there"
         elif len(os.fsencode(Path(path).name)) > 250:

@@ -28,6 +28,7 @@ FAULTS = [
     ("cpus = [0, 5000]", "cpus[1]: found 5000, expected 0 to 4095"),
     ("seed = -1", "seed: found -1, expected 0 to 9223372036854775807"),
     ("snapshot = '/'", 'snapshot: found the directory "/", expected a file'),
+    ("snapshot = '/dev/null'", 'snapshot: found "/dev/null", expected a regular file'),
     ("snapshot = '/nowhere/at/all'",
      'snapshot: found "/nowhere/at/all", expected a file in a directory that is there'),
     ('snapshot = "a\\u0000b"',
