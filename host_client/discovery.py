@@ -96,16 +96,12 @@ async def _entry(association: Association, index: int) -> DiscoveryEntry:
     page = await association.admin_read(entry, ENTRY_BYTES)
     kind, family, subtype, _treq, port_id, cntlid = struct.unpack_from("<BBBBHH", page)
     return DiscoveryEntry(
-        nqn=_text(page[256:512]),
+        nqn=nvme.text_of(page[256:512]),
         transport="tcp" if kind == TRTYPE_TCP else str(kind),
         family=FAMILIES.get(family, str(family)),
-        host=_text(page[512:768]),
-        service=_text(page[32:64]),
+        host=nvme.text_of(page[512:768]),
+        service=nvme.text_of(page[32:64]),
         port_id=port_id,
         cntlid=cntlid,
         is_discovery=subtype != 2,
     )
-
-
-def _text(field: bytes) -> str:
-    return field.split(b"\0")[0].decode("utf-8", "replace").strip()

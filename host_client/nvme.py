@@ -252,9 +252,9 @@ class ControllerIdentity:
 def parse_controller(page: bytes) -> ControllerIdentity:
     """Return Identify Controller from its 4096 bytes."""
     return ControllerIdentity(
-        serial=_text(page[4:24]),
-        model=_text(page[24:64]),
-        subnqn=_text(page[768:1024]),
+        serial=text_of(page[4:24]),
+        model=text_of(page[24:64]),
+        subnqn=text_of(page[768:1024]),
         cntlid=int.from_bytes(page[78:80], "little"),
         mdts=page[77],
         oaes=int.from_bytes(page[92:96], "little"),
@@ -297,5 +297,7 @@ def parse_namespace(nsid: int, page: bytes) -> Namespace | None:
     return Namespace(nsid, blocks, 1 << shift)
 
 
-def _text(field: bytes) -> str:
-    return field.split(b"\0")[0].decode("utf-8", "replace").strip()
+def text_of(field: bytes) -> str:
+    """Return text of a target as it may be shown: what would steer a terminal in hexadecimal."""
+    text = field.split(b"\0")[0].decode("utf-8", "replace").strip()
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -17,6 +17,12 @@ def out(text: str = "") -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
+def out_text(text: str) -> None:
+    """Write several lines, whose ends are our own."""
+    for line in text.split("\n"):
+        out(line)
+
+
 def out_json(data: Any) -> None:
     """Write data as one line of JSON; indented when a person looks at it."""
     encoded = msgspec.json.encode(data)

@@ -58,6 +58,16 @@ def test_ranges_are_laid_out_as_the_specification_has_them() -> None:
     assert nvme.dataset_ranges(pairs, 0x107) == independent.dsm_ranges(pairs, 0x107)
 
 
+def test_what_a_target_calls_itself_steers_no_terminal() -> None:
+    page = bytearray(4096)
+    page[4:24] = b"S\x1b[2J\x07".ljust(20)
+    page[24:64] = "Modell \u202e \u00e4".encode().ljust(40)
+    page[768:778] = b"nqn.x:\n\0\x1b"[:10].ljust(10, b"\0")
+    found = nvme.parse_controller(bytes(page))
+    assert (found.serial, found.subnqn) == ("S\\x1b[2J\\x07", "nqn.x:")
+    assert found.model == "Modell \\x202e \u00e4"
+
+
 def test_a_namespace_that_is_not_active_is_none() -> None:
     assert nvme.parse_namespace(1, bytes(4096)) is None
 

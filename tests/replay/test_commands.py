@@ -101,7 +101,9 @@ def test_the_configuration_of_a_target_for_it_is_good(
     path = tmp_path / "target.toml"
     words = ["replay", "poisson", "--write-config", str(path), "--speed", "20x", "--seed", "5"]
     assert main(words) == 0
-    assert f"prestage serve --config {path}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"prestage serve --config {path}" in out
+    assert "\\x0a" not in out, "lines of our own end where they should"
     settings = load_config(path)
     (subsystem,) = settings.subsystems
     (namespace,) = subsystem.namespaces

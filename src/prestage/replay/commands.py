@@ -47,7 +47,7 @@ from prestage.replay.usage import (
 )
 from prestage.replay.workload import Workload
 from prestage.target.commands import output
-from prestage.target.commands.output import out, out_json
+from prestage.target.commands.output import out_json, out_text
 from prestage.target.errors import NotFound
 from prestage.target.prestager.engine import Prestager, PrestagerConfig
 
@@ -131,7 +131,9 @@ def run(args: argparse.Namespace) -> int:
         seen = see(args.trace, seeds[0], regime, LEAST_SERVED)
         speed = parse_multiple(args.speed or "1x", "--speed")
         has_prestager = "prestage" in policies or "prestage+hints" in policies
-        out(write_config(args.write_config, seen, regime, seeds[0], speed, prestager=has_prestager))
+        out_text(
+            write_config(args.write_config, seen, regime, seeds[0], speed, prestager=has_prestager)
+        )
         return 0
     runs = len(policies) + len(_live_policies(args.live, policies))
     with Meter(len(seeds) * runs, sys.stderr) as meter:
@@ -148,10 +150,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         out_json([each.plain() for each in trials])
     else:
-        out(f"{heading(trials)}\n")
+        out_text(f"{heading(trials)}\n")
         output.table(*table(trials), empty="")
         for line in remarks(trials):
-            out(f"\n{line}")
+            out_text(f"\n{line}")
     return 0
 
 

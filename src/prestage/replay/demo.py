@@ -33,7 +33,7 @@ from prestage.replay.result import LEAST_SERVED, Regime, spread
 from prestage.replay.traces import load_trace
 from prestage.replay.usage import check_demand, check_room
 from prestage.replay.workload import Workload
-from prestage.target.commands.output import out, out_json
+from prestage.target.commands.output import out_json, out_text
 from prestage.target.errors import Ended, Invalid, InvalidFlag, TargetError
 
 TRACE: Final = Path(__file__).resolve().parents[3] / "tests" / "data" / "agent_demo.jsonl.gz"
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace, command: str) -> None:
         "prestage+hints": f"and hints {lead_s:g} s ahead",
     }
     if not args.json:
-        out(textwrap.fill(about, COLUMNS) + "\n")
+        out_text(textwrap.fill(about, COLUMNS) + "\n")
     shown = []
     for number, (policy, name) in enumerate(runs.items(), 1):
         with Line(sys.stderr, f"{number} of {len(runs)}: {name}") as line:
@@ -144,8 +144,8 @@ def run(args: argparse.Namespace, command: str) -> None:
     if args.json:
         out_json(to_json({"regime": about, "runs": plain, "command": command}))
         return
-    out(table(plain))
-    out(f"\nthe picture: {args.picture}\nagain: {command}")
+    out_text(table(plain))
+    out_text(f"\nthe picture: {args.picture}\nagain: {command}")
 
 
 def _about(seen: Workload, regime: Regime, speed: float, lead_s: float, seed: int) -> str:

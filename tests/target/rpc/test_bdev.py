@@ -233,17 +233,24 @@ def test_a_saved_medium_has_the_size_that_it_has_now(rig: Rig) -> None:
     assert saved["params"]["size"] == 2 << 20
 
 
-def test_one_bdev_becomes_one_namespace_however_many_ask_at_once(rig: Rig) -> None:
-    rig.call("bdev_malloc_create", name="m", block_size=512, num_blocks=2048)
-    request = {"method": "nvmf_subsystem_add_ns", "id": 1}
-    request |= {"params": {"nqn": NQN, "namespace": {"bdev_name": "m"}}}
-    text = json.dumps(request).encode()
+def at_once(rig: Rig, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answers to requests that are under way together."""
+    requests = [
+        json.dumps({"method": method, "id": 1, "params": params}).encode()
+        for method, params in calls
+    ]
 
-    async def both() -> list[bytes | None]:
-        answers = await asyncio.gather(*(handle(rig.context, text) for _ in range(3)))
+    async def all_of_them() -> list[bytes | None]:
+        answers = await asyncio.gather(*(handle(rig.context, text) for text in requests))
         return [answer for answer, _ in answers]
 
-    answers = [json.loads(answer or b"") for answer in asyncio.run(both())]
+    return [json.loads(answer or b"") for answer in asyncio.run(all_of_them())]
+
+
+def test_one_bdev_becomes_one_namespace_however_many_ask_at_once(rig: Rig) -> None:
+    rig.call("bdev_malloc_create", name="m", block_size=512, num_blocks=2048)
+    add = ("nvmf_subsystem_add_ns", {"nqn": NQN, "namespace": {"bdev_name": "m"}})
+    answers = at_once(rig, add, add, add)
     assert sorted("result" in answer for answer in answers) == [False, False, True]
     assert len(rig.target.subsystems[0].namespaces) == 2
     assert {answer["error"]["code"] for answer in answers if "error" in answer} == {-16}
@@ -252,20 +259,23 @@ def test_one_bdev_becomes_one_namespace_however_many_ask_at_once(rig: Rig) -> No
 def test_a_bdev_that_becomes_a_namespace_is_not_deleted(rig: Rig) -> None:
     rig.call("bdev_malloc_create", name="m", block_size=512, num_blocks=2048)
     add = {"nqn": NQN, "namespace": {"bdev_name": "m"}}
-    requests = [
-        json.dumps({"method": method, "id": 1, "params": params}).encode()
-        for method, params in (
-            ("nvmf_subsystem_add_ns", add),
-            ("bdev_malloc_delete", {"name": "m"}),
-        )
-    ]
-
-    async def both() -> list[bytes | None]:
-        answers = await asyncio.gather(*(handle(rig.context, text) for text in requests))
-        return [answer for answer, _ in answers]
-
-    added, deleted = (json.loads(answer or b"") for answer in asyncio.run(both()))
+    added, deleted = at_once(
+        rig, ("nvmf_subsystem_add_ns", add), ("bdev_malloc_delete", {"name": "m"})
+    )
     assert deleted["error"]["code"] == -16
     described = rig.call("nvmf_get_subsystems", nqn=NQN)[0]["namespaces"]
     assert (added["result"], "m") in [(one["nsid"], one["bdev_name"]) for one in described]
     assert rig.call("bdev_malloc_delete", name="m") is True
+
+
+def test_a_bdev_that_leaves_its_namespace_while_its_size_is_looked_at(
+    rig: Rig, image: Path
+) -> None:
+    rig.call("bdev_aio_create", name="a", filename=str(image))
+    nsid = rig.call("nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": "a"})
+    with image.open("ab") as file:
+        file.truncate(2 << 20)
+    remove = ("nvmf_subsystem_remove_ns", {"nqn": NQN, "nsid": nsid})
+    looked, removed = at_once(rig, ("bdev_aio_rescan", {"name": "a"}), remove)
+    assert looked["result"] is removed["result"] is True
+    assert rig.call("bdev_get_bdevs", name="a")[0]["num_blocks"] == 512
