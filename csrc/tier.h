@@ -270,9 +270,10 @@ struct ps_tier_place {
 };
 
 /* Have the memory bring what finding the extents of these places, and holding their frames, will
- * touch. Nothing is changed, and nothing depends on it. */
-void ps_tier_prefetch(const struct ps_tier *tier, const struct ps_tier_place *places,
-                      uint32_t count);
+ * touch; returns for how many: not for those that were used so lately that the caches are likely to
+ * have it. Nothing is changed, and nothing depends on it. */
+uint32_t ps_tier_prefetch(const struct ps_tier *tier, const struct ps_tier_place *places,
+                          uint32_t count);
 
 /* Hold the frame of [offset, offset + length) for reading, with one frame of the budget: when all
  * of it is resident in one extent, and nobody waits for the budget. False, and nothing was done,

@@ -202,9 +202,10 @@ struct connection {
   enum connection_state state;
   bool is_hanging_up; /* a FIN or an error stands behind what can be read */
   bool is_bound, is_readable, is_writable, close_after_output, wants_quiet;
-  bool is_parsing;   /* kept bytes are being parsed as far as they go */
-  bool brings_large; /* payloads that are better received straight into their places */
-  bool was_filled;   /* the last receive brought all that it had room for */
+  bool is_parsing;     /* kept bytes are being parsed as far as they go */
+  bool brings_large;   /* payloads that are better received straight into their places */
+  bool was_filled;     /* the last receive brought all that it had room for */
+  uint8_t looks_saved; /* how often look_ahead need not look */
   uint32_t quiet_cookie;
   struct ps_queue_config queue;
   struct ps_hints_scope scope; /* whose its hints are */
@@ -456,7 +457,7 @@ void connection_check_time(struct connection *connection, uint64_t handshake_tim
 void connection_abandon(struct connection *connection);
 
 /* look_ahead.c: with the lock held */
-void look_ahead(const struct connection *connection, uint32_t most);
+void look_ahead(struct connection *connection, uint32_t most);
 
 /* admin.c */
 bool admin_start(struct connection *connection, const struct ps_engine_event *event);

@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-enum { SQE_NSID = 4, SQE_CDW10 = 40 };
+enum { SQE_NSID = 4, SQE_CDW10 = 40, LOOKS_SAVED = 7 };
 
 struct reader {
   const struct connection *connection;
@@ -37,14 +37,18 @@ static bool find_place(struct reader *reader, const uint8_t *sqe, struct ps_tier
 }
 
 /* Look at up to `most` commands among the bytes that were received and not parsed. The lock is
- * held. One alone would wait as long for what is asked for as without it. */
-void look_ahead(const struct connection *connection, uint32_t most) {
+ * held. One alone would wait as long for what is asked for as without it; and where the caches have
+ * all that is read, it is looked only now and then whether that is still so. */
+void look_ahead(struct connection *connection, uint32_t most) {
   const uint8_t *entries[PS_TIER_PREFETCHED];
   struct ps_tier_place places[PS_TIER_PREFETCHED];
   struct reader reader = {.connection = connection};
   assert(connection != NULL && most <= PS_TIER_PREFETCHED);
-  const struct ps_tier *tier = connection->reactor->core->tier;
   if (!is_io_queue(connection)) return;
+  if (connection->looks_saved > 0) {
+    connection->looks_saved--;
+    return;
+  }
   uint32_t found = 0;
   uint32_t count =
       ps_engine_peek(connection->engine, connection->receive_buffer + connection->receive_offset,
@@ -52,5 +56,6 @@ void look_ahead(const struct connection *connection, uint32_t most) {
   if (count < 2) return;
   for (uint32_t i = 0; i < count; i++)
     if (find_place(&reader, entries[i], &places[found])) found++;
-  ps_tier_prefetch(tier, places, found);
+  if (ps_tier_prefetch(connection->reactor->core->tier, places, found) == 0)
+    connection->looks_saved = LOOKS_SAVED;
 }

@@ -22,25 +22,26 @@ static bool is_cached(const struct ps_tier *tier, const struct extent *extent) {
   return tier_ticks(tier->now_ns) - extent->last_use < CACHED_TICKS;
 }
 
-/* The frame, and where its bytes begin. Reading takes the extent out of its place, and so writes to
- * its neighbours there. */
-static void ask_frame(const struct ps_tier *tier, uint32_t index, uint64_t offset) {
-  if (index == NONE) return;
+/* The frame, and where its bytes begin; false when that is not worth it. Reading takes the extent
+ * out of its place, and so writes to its neighbours there. */
+static bool ask_frame(const struct ps_tier *tier, uint32_t index, uint64_t offset) {
+  if (index == NONE) return false;
   const struct extent *extent = &tier->extents[index];
-  if (extent->frame == NONE || is_cached(tier, extent)) return;
+  if (extent->frame == NONE || is_cached(tier, extent)) return false;
   ps_prefetch(&tier->frames[extent->frame]);
   const struct links links = extent->place_links;
   if (links.previous != NONE) ps_prefetch(&tier->extents[links.previous].place_links);
   if (links.next != NONE) ps_prefetch(&tier->extents[links.next].place_links);
-  if (tier->config.frames == NULL) return;
+  if (tier->config.frames == NULL) return true;
   const uint8_t *bytes = tier->config.frames + ((size_t)extent->frame << tier->slot_shift);
   bytes += offset & (tier->config.slot_size - 1);
   for (size_t i = 0; i < DATA_LINES; i++) ps_prefetch(bytes + i * PS_CACHE_LINE);
+  return true;
 }
 
 /* Each pass needs what the one before has brought. */
-void ps_tier_prefetch(const struct ps_tier *tier, const struct ps_tier_place *places,
-                      uint32_t count) {
+uint32_t ps_tier_prefetch(const struct ps_tier *tier, const struct ps_tier_place *places,
+                          uint32_t count) {
   assert(tier != NULL && (places != NULL || count == 0) && count <= PS_TIER_PREFETCHED);
   const uint32_t *buckets[PS_TIER_PREFETCHED];
   for (uint32_t i = 0; i < count; i++) {
@@ -49,5 +50,7 @@ void ps_tier_prefetch(const struct ps_tier *tier, const struct ps_tier_place *pl
     ps_prefetch(buckets[i]);
   }
   for (uint32_t i = 0; i < count; i++) ask_extent(tier, *buckets[i]);
-  for (uint32_t i = 0; i < count; i++) ask_frame(tier, *buckets[i], places[i].offset);
+  uint32_t asked = 0;
+  for (uint32_t i = 0; i < count; i++) asked += ask_frame(tier, *buckets[i], places[i].offset);
+  return asked;
 }

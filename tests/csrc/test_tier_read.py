@@ -55,6 +55,24 @@ def test_a_miss_fills_the_units_asked_for_and_no_more() -> None:
     assert tier.stats.frames_pinned == 0
 
 
+def prefetch(tier: Tier, *offsets: int) -> int:
+    places = ffi.new("struct ps_tier_place[]", [(0, offset) for offset in offsets])
+    return int(lib.ps_tier_prefetch(tier.tier, places, len(offsets)))
+
+
+def test_memory_is_asked_for_what_is_resident_and_was_not_used_just_now() -> None:
+    tier = Tier(frames=8)
+    tier.touch(0)
+    tier.touch(2 * SLOT)
+    assert prefetch(tier, 0, UNIT, 2 * SLOT) == 0, "the caches are likely to have it"
+    tier.now_ns += 10 * MS
+    tier.touch(0)
+    assert prefetch(tier, 0, SLOT, 2 * SLOT + 512, 2 * SLOT, NEVER) == 2
+    before = tier.stats.read_hits
+    assert prefetch(tier) == 0
+    assert tier.stats.read_hits == before
+
+
 def test_a_read_that_comes_again_is_counted_once() -> None:
     tier = Tier(frames=8)
     tier.touch(0)
