@@ -124,6 +124,10 @@ class Ledger:
         self.likely = np.zeros(capacity, np.float32)
         """The chance as it was corrected."""
         self.deadline_s = np.zeros(capacity)
+        self.charged_s = np.zeros(capacity)
+        """Up to when what it promises has been charged; that ends at the deadline."""
+        self.promise = np.zeros(capacity)
+        """Extents a second that are promised until the deadline."""
         self.is_acted = np.zeros(capacity, bool)
         self.is_free = np.zeros(capacity, bool)
         self.size = np.zeros(capacity, np.int32)
@@ -136,10 +140,10 @@ class Ledger:
         self.predictions = np.zeros(sources, np.int64)
         self.beta = np.zeros((sources, 2))
         """Of predictions, fading: weight of what was used, and of what was not."""
-        self.reliability = np.zeros((sources, RELIABILITY_BINS, 3))
-        """By chance predicted: extents, sum of chances, how many came true; fading."""
-        self.corrected = np.zeros_like(self.reliability)
-        """The same by chance as it was corrected."""
+        self.reliability = np.zeros((sources, RELIABILITY_BINS, 2))
+        """By chance predicted: extents that were promised until now, and that came; fading."""
+        self.corrected = np.zeros((sources, RELIABILITY_BINS, 3))
+        """By chance as it was corrected, of what has ended: extents, chances, what came."""
 
     def add(
         self,
@@ -150,12 +154,14 @@ class Ledger:
         deadlines_s: F64,
         is_acted: Bools,
         is_free: Bools,
+        now_s: float,
     ) -> tuple[I64, Ended, I64]:
         """Write down predictions; return their slots, and the predictions that had to give way.
 
         The groups of those that gave way are returned last. `sizes` are extents.
         """
         slots = (self.serial + np.arange(len(groups))) % len(self.group)
+        self._charge(slots, self.deadline_s[slots])
         open_ = slots[self.group[slots] >= 0]
         left = self.group[open_]
         ended = self.end(open_, is_used=False)
@@ -164,7 +170,8 @@ class Ledger:
         self.source[slots] = source
         self.chance[slots] = chances
         self.likely[slots] = self.calibrated(source, chances)
-        self.deadline_s[slots] = deadlines_s
+        self.charged_s[slots], self.deadline_s[slots] = now_s, deadlines_s
+        self.promise[slots] = sizes * chances / np.maximum(deadlines_s - now_s, 1e-9)
         self.is_acted[slots], self.is_free[slots] = is_acted, is_free
         self.size[slots] = sizes
         self.hits[slots] = self.reads[slots] = 0
@@ -189,6 +196,22 @@ class Ledger:
         counted = np.bincount(sources, sizes, minlength=len(Source))
         self.totals[:, field] += counted.astype(np.int64)
 
+    def charge(self, now_s: float) -> None:
+        """Charge sources with what was promised until now.
+
+        What comes true ends early and what does not ends late. So a promise is charged evenly up to
+        its deadline, whether it has come true or not: counted when they end, those that came would
+        be ahead of those that did not, and chances too high as long as more is predicted than was.
+        """
+        slots = np.flatnonzero(self.charged_s < self.deadline_s)
+        self._charge(slots, np.minimum(self.deadline_s[slots], now_s))
+
+    def _charge(self, slots: I64, until_s: F64) -> None:
+        promised = self.promise[slots] * np.maximum(until_s - self.charged_s[slots], 0)
+        where = (self.source[slots].astype(np.int64), _step(self.chance[slots]))
+        np.add.at(self.reliability[:, :, 0], where, promised)
+        self.charged_s[slots] = until_s
+
     def due(self, now_s: float) -> I64:
         """Return the slots of predictions whose deadline has passed."""
         return np.flatnonzero((self.group >= 0) & (self.deadline_s <= now_s))
@@ -202,12 +225,10 @@ class Ledger:
         # What was acted on was of use when it was there in time, and not when it was only right.
         used = np.where(acted, np.minimum(self.hits[slots], size), came)
         np.add.at(self.beta, source, np.stack((used, size - used), axis=1))
-        for table, chance in (
-            (self.reliability, self.chance[slots]),
-            (self.corrected, self.likely[slots]),
-        ):
-            row = np.stack((size, size * chance, came), axis=1)
-            np.add.at(table, (source, _step(chance)), row)
+        np.add.at(self.reliability[:, :, 1], (source, _step(self.chance[slots])), came)
+        likely = self.likely[slots]
+        row = np.stack((size, size * likely, came), axis=1)
+        np.add.at(self.corrected, (source, _step(likely)), row)
         if not is_used:
             self._count(source[acted], _Field.EXPIRED, self.size[slots[acted]])
         has_come = np.full(len(slots), is_used)
@@ -245,9 +266,9 @@ class Ledger:
 
     def calibrated(self, source: Source, chances: F64) -> F64:
         """Return chances corrected by what came of predictions like them."""
-        _, predicted, came = self.reliability[source].T
+        promised, came = self.reliability[source].T
         prior = CALIBRATION_PRIOR * self._mean_size() / 2
-        factor = (came + prior) / (predicted + prior)
+        factor = (came + prior) / (promised + prior)
         return np.asarray(np.clip(chances * factor[_step(chances)], 0, 1), np.float64)
 
     def calibration_error(self, source: Source | None = None) -> float:

@@ -25,7 +25,7 @@ from prestage.target.errors import TargetError
 __all__ = ["VERSION", "SnapshotError", "decode", "encode", "load", "set_aside", "write"]
 
 MAGIC: Final = b"PRESTAGE"
-VERSION: Final = 3
+VERSION: Final = 4
 HEADER: Final = struct.Struct("<8sIIQQ")
 """Magic, version, CRC-32 of all that follows, bytes of the description, bytes of the arrays."""
 MAX_BYTES: Final = 4 << 30

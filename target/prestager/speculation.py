@@ -149,6 +149,7 @@ class Speculation:
 
     def expire(self, now_s: float) -> None:
         """Predictions whose deadline has passed have failed."""
+        self.ledger.charge(now_s)
         slots = self.ledger.due(now_s)
         if len(slots):
             numbers = self.ledger.group[slots]
@@ -175,7 +176,7 @@ class Speculation:
         if self.guard.is_off(now_s):
             return NOTHING
         candidates = self._calibrate(source, candidates)
-        self._predict(source, candidates.where(groups.prediction[candidates.groups] < 0))
+        self._predict(source, candidates.where(groups.prediction[candidates.groups] < 0), now_s)
         candidates = candidates.where(groups.prediction[candidates.groups] >= 0)
         slots = groups.prediction[candidates.groups].astype(np.int64)
         gate = self.ledger.gate(source)
@@ -201,7 +202,7 @@ class Speculation:
         gains = candidates.gains * likely / np.maximum(candidates.chances, 1e-9)
         return replace(candidates, gains=gains).where(gains > 1)
 
-    def _predict(self, source: Source, new: Candidates) -> None:
+    def _predict(self, source: Source, new: Candidates, now_s: float) -> None:
         """Write down predictions about groups of which something is missing, and mark it."""
         if len(new.groups) == 0:
             return
@@ -215,7 +216,7 @@ class Speculation:
         serials = self.ledger.serial + np.arange(len(new.groups))
         acts, is_free = self._draw(source, serials)
         slots, ended, left = self.ledger.add(
-            source, new.groups, sizes, new.chances, new.deadlines_s, acts, is_free
+            source, new.groups, sizes, new.chances, new.deadlines_s, acts, is_free, now_s
         )
         self._settle(ended, left)
         self._groups.prediction[new.groups] = slots
