@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 from prestage.target.controller import Controller
 from prestage.target.datapath import QueueConfig
@@ -134,7 +135,7 @@ def connect(runtime: Runtime, connection: Connection, command: Command) -> Answe
 
 def _names(runtime: Runtime, data: bytes) -> tuple[Subsystem, str]:
     """Return the subsystem and host that Connect's data names, checked."""
-    host_nqn = read_nqn(data[512:768])
+    host_nqn = _host(data)
     subsystem = runtime.subsystems.get(read_nqn(data[256:512]) or "")
     if subsystem is None:
         raise invalid(SUBNQN, "no such subsystem")
@@ -143,6 +144,17 @@ def _names(runtime: Runtime, data: bytes) -> tuple[Subsystem, str]:
     if not subsystem.allows(host_nqn):
         raise PeerFault(Status.CONNECT_HOST, HOSTNQN, why=f"{host_nqn} may not connect")
     return subsystem, host_nqn
+
+
+def _host(data: bytes) -> str | None:
+    """Return the NQN of the host, or None when it is not a legal one.
+
+    Some hosts give none (spdk_nvme_perf), and other targets take them. Such a host goes by the NQN
+    of its Host Identifier, so that it is a tenant of its own and can be on a list.
+    """
+    if data[512]:
+        return read_nqn(data[512:768])
+    return f"nqn.2014-08.org.nvmexpress:uuid:{UUID(bytes=data[:16])}"
 
 
 def _connect_admin(

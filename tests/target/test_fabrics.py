@@ -32,6 +32,25 @@ def test_connect_gives_the_lowest_free_controller_identifier() -> None:
     run(main())
 
 
+def test_a_host_without_an_nqn_goes_by_its_host_identifier() -> None:
+    own = "nqn.2014-08.org.nvmexpress:uuid:0c0c0c0c-0c0c-0c0c-0c0c-0c0c0c0c0c0c"
+
+    async def main() -> None:
+        async with Rig() as rig:
+            served = rig.runtime.subsystems[NQN]
+            nameless = connect_data(hostnqn="", host_id=b"\x0c" * 16)
+            admin = Host(rig)
+            assert admin.do(connect_sqe(), nameless).code == "0/00"
+            assert served.controllers[1].host_nqn == own
+            assert rig.fake.bound[admin.admin].tenant == rig.runtime.tenants.number(own)
+            served.allow_any_host = False
+            assert Host(rig).do(connect_sqe(), nameless).code == "1/84 DNR"
+            served.allow(own)
+            assert Host(rig).do(connect_sqe(), nameless).code == "0/00"
+
+    run(main())
+
+
 def test_connect_binds_the_queue_before_it_is_answered() -> None:
     async def main() -> None:
         async with Rig() as rig:
@@ -55,7 +74,6 @@ def test_connect_binds_the_queue_before_it_is_answered() -> None:
         ({}, {"subnqn": b"a" * 256}, "1/82 DNR", 0x10100),
         ({}, {"hostnqn": b"b" * 256}, "1/82 DNR", 0x10200),
         ({}, {"hostnqn": b"b" * 224}, "1/82 DNR", 0x10200),
-        ({}, {"hostnqn": ""}, "1/82 DNR", 0x10200),
         ({}, {"hostnqn": b"nqn.\xff\xfe"}, "1/82 DNR", 0x10200),
         ({}, {"cntlid": 1}, "1/82 DNR", 0x10010),
         ({}, {"cntlid": 0xFFFE}, "1/82 DNR", 0x10010),
