@@ -142,10 +142,12 @@ def own_lines() -> Iterator[Line]:
         "prestager and 100,000 hints/s / both off", hinted, Side("plain", reads), (rate(0.97),)
     )
     spread_out = Case("read", 4 * KIB, 16, 8)
-    two, single = (
-        Side(server, spread_out, core=SPARE_CORE) for server in ("two reactors", "one reactor")
-    )
-    yield Line("two reactors / one", two, single, (cpu(1.11), rate()))
+    for name, servers, aim in (
+        ("two reactors / one", ("two reactors", "one reactor"), 1.11),
+        ("two threads / one, bare", ("bare, two threads", "bare"), None),
+    ):
+        two, single = (Side(server, spread_out, core=SPARE_CORE) for server in servers)
+        yield Line(name, two, single, (cpu(aim), rate()))
 
 
 def lines_beside() -> Iterator[Line]:

@@ -102,10 +102,12 @@ def size_text(size_bytes: int) -> str:
 
 
 @contextlib.contextmanager
-def bare_server(port_file: Path, options: Sequence[str] = ()) -> Iterator[Server]:
+def bare_server(
+    port_file: Path, options: Sequence[str] = (), cores: int | str = SERVER_CORE
+) -> Iterator[Server]:
     """Run the floor, which ends when its standard input does: with the block."""
     command = [str(PROGRAMS / "bare"), str(port_file), *options]
-    with child(pinned(SERVER_CORE, command), stdin=subprocess.PIPE) as process:
+    with child(pinned(cores, command), stdin=subprocess.PIPE) as process:
         port = int(wait_for(port_file, process))
         yield Server("127.0.0.1", port, "bare", process.pid)
 

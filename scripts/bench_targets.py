@@ -78,6 +78,7 @@ class Bare:
     """The bare server, and how it is started (csrc/bench/bare.c)."""
 
     options: Sequence[str] = ()
+    cores: int | str = SERVER_CORE
 
 
 PLACES = '[[subsystems.namespaces]]\npath = "{disk}/places"\nsize = "64G"\n'
@@ -94,6 +95,7 @@ SETTINGS: Mapping[str, Setting | Bare] = {
     "anticipating": Setting(RAM + PLACES),
     "plain": Setting(RAM + PLACES, more="[prestager]\nenabled = false\n[hints]\nenabled = false\n"),
     "one reactor": Setting(top="reactors = 1\ncpus = [0]\n"),
+    "bare, two threads": Bare(("threads=2",), cores="0,1"),
     "two reactors": Setting(top="reactors = 2\ncpus = [0, 1]\n", cores="0,1"),
     "cold model": Setting(
         f'[[subsystems.namespaces]]\npath = "{{disk}}/model"\nsize = {COLD_BYTES}\n{MODEL}',
@@ -157,7 +159,8 @@ class Pool:
         setting = self._settings[name]
         folder = name.replace(" ", "-")
         if isinstance(setting, Bare):
-            bare = bare_server(self._folder / f"{folder}.port", setting.options)
+            port_file = self._folder / f"{folder}.port"
+            bare = bare_server(port_file, setting.options, setting.cores)
             return self._stack.enter_context(bare)
         disk = self._disk / folder
         disk.mkdir()

@@ -1,6 +1,6 @@
 /* The floor: a socket server that does nothing but what the wire forces.
  *
- *   bare PORT-FILE [poll] [memory=BYTES]
+ *   bare PORT-FILE [poll] [memory=BYTES] [threads=COUNT]
  *
  * For each 72-byte read request it sends a 24-byte C2HData header (LAST, SUCCESS) and the payload
  * from one warm buffer; for each write it takes the payload into one buffer (by R2T when it is not
@@ -8,13 +8,16 @@
  * that were asked for there, of every payload anew. One thread, epoll, one receive and one send a
  * pass and connection: no NVMe state, no lookup, no checks but of digests. With `poll` it does not
  * sleep while there are connections, but receives from each in turn. With `memory` payloads have a
- * place each in so much of it, by their LBA: what a larger working set costs anybody. It ends with
- * its standard input.
+ * place each in so much of it, by their LBA: what a larger working set costs anybody. With
+ * `threads` there are so many, each on a CPU of its own, and connections go to them in turn. It
+ * ends with its standard input.
  */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -29,6 +32,7 @@
 enum { EVENTS = 256, BATCH = 256, BUFFER = 256 << 10, PAYLOAD = 2 << 20, PLACE = 4096 };
 /* When polling: how often the connections are looked at before others are let in. */
 enum { POLL_PASSES = 64 };
+enum { MOST_THREADS = 64 };
 
 struct connection {
   struct connection *next;
@@ -50,7 +54,7 @@ struct connection {
 /* What is read from, and written to; one place where no more was asked for. */
 static uint8_t *source, *sink;
 static uint64_t places = 1;
-static uint64_t lbas[1 << 16]; /* of the writes whose R2Ts were sent, by CID */
+static _Thread_local uint64_t lbas[1 << 16]; /* of the writes whose R2Ts were sent, by CID */
 
 static void flush_out(struct connection *connection) {
   size_t first = 0;
@@ -258,8 +262,9 @@ static int listen_on_loopback(const char *port_file) {
 }
 
 static struct connection *connections;
+static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* When polling, a connection is in the list alone. */
+/* When polling, a connection is in the list alone, else it is the thread's whose epoll that is. */
 static void accept_one(int epoll_fd, int listener, bool is_polling) {
   const int on = 1;
   struct connection *connection = calloc(1, sizeof *connection);
@@ -267,17 +272,21 @@ static void accept_one(int epoll_fd, int listener, bool is_polling) {
   connection->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
   if (connection->fd < 0) die("bare: accept");
   setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  pthread_mutex_lock(&connections_lock);
   connection->next = connections;
   connections = connection;
+  pthread_mutex_unlock(&connections_lock);
   if (is_polling) return;
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
   if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0) die("bare: epoll");
 }
 
 static void end_connection(struct connection *ended) {
+  pthread_mutex_lock(&connections_lock);
   struct connection **at = &connections;
   while (*at != ended) at = &(*at)->next;
   *at = ended->next;
+  pthread_mutex_unlock(&connections_lock);
   close(ended->fd);
   free(ended);
 }
@@ -291,8 +300,59 @@ static void poll_all(void) {
   }
 }
 
-static void run(int epoll_fd, int listener, bool is_polling) {
+struct settings {
+  const char *port_file;
+  bool is_polling;
+  uint64_t memory_bytes;
+  uint64_t thread_count;
+  int epolls[MOST_THREADS]; /* one for each thread */
+};
+
+static void serve_events(int epoll_fd) {
+  struct epoll_event events[EVENTS];
+  int count = epoll_wait(epoll_fd, events, EVENTS, -1);
+  for (int i = 0; i < count; i++) {
+    if (!serve(events[i].data.ptr)) end_connection(events[i].data.ptr);
+  }
+}
+
+/* A thread beside the first. */
+static void *run_beside(void *epoll_fd) {
+  for (;;) serve_events((int)(intptr_t)epoll_fd);
+  return NULL;
+}
+
+/* Thread n has the nth CPU of those that the process may run on. */
+static void pin(pthread_t thread, uint64_t number, const cpu_set_t *allowed) {
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  uint64_t seen = 0;
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (CPU_ISSET(cpu, allowed) && seen++ == number) CPU_SET(cpu, &only);
+  }
+  errno = pthread_setaffinity_np(thread, sizeof only, &only);
+  if (errno != 0) die("bare: a CPU for each thread");
+}
+
+static void start_threads(struct settings *settings) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) die("bare: CPUs");
+  settings->epolls[0] = epoll_create1(0);
+  if (settings->thread_count > 1) pin(pthread_self(), 0, &allowed);
+  for (uint64_t i = 1; i < settings->thread_count; i++) {
+    pthread_t thread;
+    int epoll_fd = settings->epolls[i] = epoll_create1(0);
+    errno = pthread_create(&thread, NULL, run_beside, (void *)(intptr_t)epoll_fd);
+    if (errno != 0) die("bare: threads");
+    pin(thread, i, &allowed);
+  }
+}
+
+static void run(const struct settings *settings, int listener) {
   static int listener_tag, input_tag;
+  const bool is_polling = settings->is_polling;
+  const int epoll_fd = settings->epolls[0];
+  uint64_t accepted = 0;
   struct epoll_event on_listener = {.events = EPOLLIN, .data.ptr = &listener_tag};
   struct epoll_event on_input = {.events = EPOLLIN | EPOLLHUP, .data.ptr = &input_tag};
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &on_listener);
@@ -303,7 +363,7 @@ static void run(int epoll_fd, int listener, bool is_polling) {
     for (int i = 0; i < count; i++) {
       if (events[i].data.ptr == &input_tag) return;
       if (events[i].data.ptr == &listener_tag) {
-        accept_one(epoll_fd, listener, is_polling);
+        accept_one(settings->epolls[accepted++ % settings->thread_count], listener, is_polling);
       } else if (!serve(events[i].data.ptr)) {
         end_connection(events[i].data.ptr);
       }
@@ -332,27 +392,33 @@ static void make_places(uint64_t memory_bytes) {
   source = sink = allocate(memory_bytes);
 }
 
+static bool read_number(const char *text, uint64_t *number) {
+  char *end = NULL;
+  *number = strtoull(text, &end, 10);
+  return end != text && *end == '\0';
+}
+
+static bool read_option(const char *text, struct settings *settings) {
+  if (strcmp(text, "poll") == 0) return settings->is_polling = true;
+  if (strncmp(text, "memory=", 7) == 0) return read_number(text + 7, &settings->memory_bytes);
+  if (strncmp(text, "threads=", 8) == 0) return read_number(text + 8, &settings->thread_count);
+  return false;
+}
+
 int main(int argc, char **argv) {
-  bool is_polling = false, is_wrong = argc < 2;
-  uint64_t memory_bytes = 0;
-  for (int i = 2; i < argc; i++) {
-    char *end = NULL;
-    if (strcmp(argv[i], "poll") == 0) {
-      is_polling = true;
-    } else if (strncmp(argv[i], "memory=", 7) == 0) {
-      memory_bytes = strtoull(argv[i] + 7, &end, 10);
-      is_wrong |= end == argv[i] + 7 || *end != '\0';
-    } else {
-      is_wrong = true;
-    }
-  }
-  if (is_wrong) {
-    fprintf(stderr, "usage: bare PORT-FILE [poll] [memory=BYTES]\n");
+  struct settings settings = {.port_file = argv[1], .thread_count = 1};
+  bool is_right = argc >= 2;
+  for (int i = 2; i < argc; i++) is_right &= read_option(argv[i], &settings);
+  /* Who polls has one list of connections. */
+  is_right &= 0 < settings.thread_count && settings.thread_count <= MOST_THREADS;
+  is_right &= !settings.is_polling || settings.thread_count == 1;
+  if (!is_right) {
+    fprintf(stderr, "usage: bare PORT-FILE [poll] [memory=BYTES] [threads=COUNT]\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN); /* A generator may be gone before its last answers are sent. */
-  make_places(memory_bytes);
-  int epoll_fd = epoll_create1(0), listener = listen_on_loopback(argv[1]);
-  run(epoll_fd, listener, is_polling);
+  make_places(settings.memory_bytes);
+  start_threads(&settings);
+  run(&settings, listen_on_loopback(settings.port_file));
   return 0;
 }
