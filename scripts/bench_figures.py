@@ -121,8 +121,9 @@ def earlier_run(path: Path, regime: Mapping[str, Any]) -> list[Figure]:
         earlier, figures = found["regime"], [Figure(**each) for each in found["figures"]]
         mode = earlier["mode"]
     except (OSError, ValueError, KeyError, TypeError) as error:
+        what = error.strerror if isinstance(error, OSError) else f"it has no figures ({error})"
         raise SystemExit(
-            f"bench: --compare {path}: {error!r}; expected what --json of a mode with figures wrote"
+            f"bench: --compare {path}: {what}; expected what --json of a mode with figures wrote"
         ) from None
     if mode != regime["mode"]:
         raise SystemExit(f"bench: --compare {path}: mode {mode}, expected {regime['mode']}")

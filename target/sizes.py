@@ -46,6 +46,14 @@ def quote(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def plain_number(text: str) -> float:
+    """Return the number that a text is, nan when it is none: float() takes 1_0 and other digits."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
 def parse_size(value: str | int) -> int:
     """Return the size in bytes. Raises ValueError that says what was found and expected."""
     if isinstance(value, bool) or not isinstance(value, str | int):

@@ -80,6 +80,27 @@ def test_a_trace_is_asked_for_where_a_row_needs_it(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "zzz"], "--only zzz: expected a part of one of"),
+        (["--only", "conversation", "--conversation", "/nonexistent"], "--conversation: "),
+    ],
+)
+def test_what_cannot_be_judged_is_wrong_usage(
+    script: ModuleType,
+    words: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["anticipation", *words])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("values", "at_least", "reached"),
     [
         ((0.4, 0.5, 0.9), True, True),

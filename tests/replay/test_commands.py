@@ -117,8 +117,10 @@ def test_the_configuration_of_a_target_for_it_is_good(
     starvation_ms = SchedulerSettings().starvation_ms
     assert settings.scheduler.starvation_ms == pytest.approx(starvation_ms / 20)
     assert settings.hints.grace_s == pytest.approx(HintSettings().grace_s / 20)
+    other = tmp_path / "other.toml"
+    words[words.index(str(path))] = str(other)
     assert main([*words, "--policy", "lru", "--slot", "16K"]) == 0
-    settings = load_config(path)
+    settings = load_config(other)
     assert not settings.prestager.enabled
     assert settings.tier.slot == 16 << 10
 
@@ -151,21 +153,11 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
         ),
         (["--live", "own", "--hints", ""], "--hints: no policy takes hints"),
         (["--write-config", "x.toml", "--hints", "lead=1s"], "--hints: nothing is replayed"),
-        (["--write-config", "x.toml", "--live", "own"], "--live: nothing is replayed"),
-        (["--write-config", "x.toml", "--json"], "--json: nothing is replayed"),
         (["--slot", "24K"], "--slot: found"),
         (["--slot", "4M"], "--slot: found"),
         (["--slot", "much"], "--slot: "),
         (["--policy", "oracle:soon"], "--policy: found oracle:soon"),
         (["--policy", "hints", "--tier", "50%"], "--policy hints: hosts say nothing"),
-        (["--speed", "20x"], "--speed: nothing goes over the wire"),
-        (["--overwrite"], "--overwrite: nothing goes over the wire"),
-        (["--overwrite", "--live", "own"], "--overwrite: --live own has targets of its own"),
-        (["--control-socket", "x"], "--control-socket: nothing goes over the wire"),
-        (
-            ["--policy", "lru", "--policy", "prestage", "--write-config", "x.toml"],
-            "--policy: found some with and some without the prestager",
-        ),
         (
             ["--tier", "5%"],
             "--tier: found 5% of 20 blocks, a tier of 1 (expected 40% or more, a tier of 8)",
@@ -181,6 +173,12 @@ def test_over_the_wire_each_policy_of_a_target_has_one_of_its_own(
         (["--seed", "-1"], '--seed: found "-1"'),
         (["--seed", "1", "--seed", str(1 << 63)], f'--seed: found "{1 << 63}"'),
         (["--flash", "1e-12x"], "--flash: found 1e-12x"),
+        (["--seed", "1", "--seed", "1"], "--seed: found 1 twice"),
+        (["--policy", "lru", "--policy", "lru"], "--policy: found lru twice"),
+        (
+            ["--policy", "hints", "--tier", "50%", "--hints", "share=0"],
+            "--policy hints: hosts say nothing (expected a PLAN of --hints that says something)",
+        ),
         (
             ["--filter", "100%", "--tier", "100%"],
             "--filter: found 100%, which leaves 0 reads among 20 accesses",
@@ -192,6 +190,69 @@ def test_wrong_flags_are_named(
 ) -> None:
     assert main(["replay", str(trace), *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--write-config", "x.toml", "--live", "own"], "--live: nothing is replayed"),
+        (["--write-config", "x.toml", "--json"], "--json: nothing is replayed"),
+        (["--speed", "20x"], "--speed: nothing goes over the wire"),
+        (["--overwrite"], "--overwrite: nothing goes over the wire"),
+        (["--overwrite", "--live", "own"], "--overwrite: --live own has targets of its own"),
+        (["--control-socket", "x"], "--control-socket: nothing goes over the wire"),
+        (
+            ["--policy", "lru", "--policy", "prestage", "--write-config", "x.toml"],
+            "--policy: found some with and some without the prestager",
+        ),
+        (
+            ["--write-config", "x.toml", "--seed", "1", "--seed", "2"],
+            "--seed: found 2 of them (expected one with --write-config)",
+        ),
+        (
+            ["--write-config", "x.toml", "--policy", "belady"],
+            "--policy: found belady, which no target has",
+        ),
+        (["--write-config", "/nonexistent/x.toml"], "--write-config: found /nonexistent/x.toml"),
+        (["--live", "own", "--policy", "belady"], "--live own: no policy that a target can have"),
+        (["--live", "127.0.0.1:99999", "--speed", "9x"], "--live: found 127.0.0.1:99999"),
+        (["--live", "own", "--speed", "2000x"], "--speed: found"),
+    ],
+)
+def test_flags_of_a_target_that_mean_nothing_are_named(
+    trace: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(trace), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_configuration_is_written_over_nothing_not_even_its_trace(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = trace.read_bytes()
+    assert main(["replay", str(trace), "--tier", "90%", "--write-config", str(trace)]) == 2
+    said = f"--write-config: found {trace}, which is there already (expected a new file)"
+    assert said in capsys.readouterr().err
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/plots"])
+def test_a_place_for_pictures_that_cannot_be_is_found_at_once(
+    trace: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "taken").write_text("")
+    assert main(["replay", str(trace), "--tier", "50%", "--plot", str(tmp_path / name)]) == 2
+    assert f"--plot: found {tmp_path / name} (expected a folder" in capsys.readouterr().err
+
+
+def test_a_tool_that_is_missing_is_found_at_once(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRESTAGE_CLASSICAL_PYTHON", "/nonexistent/python")
+    monkeypatch.setattr(commands, "trial", lambda *_, **__: pytest.fail("it was simulated"))
+    assert main(["replay", str(trace), "--tier", "50%", "--policy", "sieve"]) == 1
+    assert "/nonexistent/python: cannot be run" in capsys.readouterr().err
 
 
 def test_a_load_without_reads_is_refused_and_not_offered(
@@ -332,4 +393,21 @@ def test_what_the_replay_itself_has_written_is_written_over_by_its_next_seed(
         words += ["--live", f"{target.address}:{target.port}", "--speed", "100x"]
         words += ["--control-socket", target.control_socket, "--seed", "1", "--seed", "2"]
         assert main(words) == 0
-    assert [len(each["policies"]) for each in json.loads(capsys.readouterr().out)] == [2, 2]
+    trials = json.loads(capsys.readouterr().out)
+    assert [len(each["policies"]) for each in trials] == [2, 2]
+    lru, live = trials[0]["policies"]
+    assert (lru["tier_blocks"], lru["medium"]) == (None, None)
+    assert live["tier_blocks"] > trials[0]["regime"]["frames"] == 10
+    assert live["medium"] == "ram"
+
+
+def test_a_target_of_another_regime_is_said_to_be_one(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", str(trace), "--tier", "50%", "--policy", "lru", "--slot", "16K"]
+    with in_thread(Target(namespaces=["1M"])) as target:
+        words += ["--live", f"{target.address}:{target.port}", "--speed", "100x"]
+        assert main([*words, "--control-socket", target.control_socket]) == 0
+    (said,) = (each for each in capsys.readouterr().out.splitlines() if "another regime" in each)
+    assert said.startswith("live is of another regime: that target has ")
+    assert "frames before 'ram' media, where 10 blocks before modelled flash were meant" in said

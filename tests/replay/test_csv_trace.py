@@ -62,6 +62,8 @@ CASES = {
     "a value is too many": (HEADER + "0,1,b,read,\n", "line 2: 5 values"),
     "no time": (HEADER + "soon,1,b,read\n", r"line 2, time_s: .soon. \(expected seconds from 0"),
     "not a number": (HEADER + "nan,1,b,read\n", "line 2, time_s"),
+    "a number of Python": (HEADER + "1_0,1,b,read\n", "line 2, time_s"),
+    "other digits": (HEADER + "\u0665,1,b,read\n", "line 2, time_s"),
     "endless": (HEADER + "inf,1,b,read\n", "line 2, time_s"),
     "before": (HEADER + "-1,1,b,read\n", "line 2, time_s"),
     "no operation": (HEADER + "0,1,b,raed\n", r"line 2, op: .raed. \(expected read or write\)"),

@@ -98,6 +98,8 @@ def test_three_runs_are_shown_and_only_the_picture_is_left(tmp_path: Path) -> No
     [
         (["--tier", "0%"], "--tier: found 0% of 3204 blocks, a tier of 0 (expected 0.5% or more"),
         (["--seed", "-1"], '--seed: found "-1"'),
+        (["--picture", "/nonexistent/x.svg"], "--picture: found /nonexistent/x.svg"),
+        (["--speed", "1e9x"], '--speed: found "1e9x"'),
         (["--trace", "{csv}"], "--tier: found 10% of 3 blocks, a tier of 0 (expected 100%)"),
     ],
 )

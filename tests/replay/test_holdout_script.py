@@ -35,6 +35,28 @@ def trial(script: ModuleType, true: int, low: float, high: float) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bogus"], "bogus: there is no such file"),
+        (["poisson", "--runs", "0"], "--runs 0 --jobs 2: expected 1 or more"),
+        (["--filter", "1"], "--filter 1.0: expected a share"),
+    ],
+)
+def test_what_cannot_be_run_is_wrong_usage(
+    script: ModuleType,
+    words: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["holdout", *words])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_an_interval_without_ends_covers_nothing(script: ModuleType) -> None:
     found = script.summary([
         trial(script, 50, 40, 60), trial(script, 50, 51, 60), trial(script, 50, 40, 49),

@@ -107,6 +107,8 @@ def test_the_wire_has_the_hits_that_the_simulation_says(policy: str, bound: floa
     print(f"{policy}: {live.read_hit_ratio} live, {simulated.read_hit_ratio} simulated")
     # A busy machine shifts some reads. Half the tier shifts .3, hints that are not heard too.
     assert abs(live.read_hit_ratio - simulated.read_hit_ratio) < bound
+    assert live.tier_blocks == one.regime.frames(one.workload)
+    assert live.medium == "model"
     assert live.ready_requests is not None
     assert abs(live.ready_requests - simulated.ready_requests) < bound
 

@@ -23,6 +23,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[3]
 SCRIPT: Final = CHECKOUT / "scripts" / "classical"
 PYTHON_VARIABLE: Final = "PRESTAGE_CLASSICAL_PYTHON"
 DEFAULT_PYTHON: Final = CHECKOUT / "build" / "classical" / "bin" / "python"
+CHECK_S: Final = 60.0
 EXIT_MISSING: Final = 3
 """How the script ends when there is no libcachesim."""
 HOW_TO: Final = (
@@ -36,6 +37,18 @@ class Answer(msgspec.Struct, frozen=True):
 
     version: str
     read_hit_ratio: dict[str, list[float | None]]
+
+
+def check_tool() -> None:
+    """Raise NotFound when the tool or libcachesim is not there."""
+    _run([*_tool(None), "--check"], CHECK_S)
+
+
+def _tool(python: Path | None) -> list[str]:
+    interpreter = python or Path(os.environ.get(PYTHON_VARIABLE) or DEFAULT_PYTHON)
+    if not SCRIPT.exists():
+        raise NotFound("there is no scripts/classical", str(CHECKOUT), "a checkout of the project")
+    return [str(interpreter), str(SCRIPT)]
 
 
 def read_hit_ratios(
@@ -52,13 +65,11 @@ def read_hit_ratios(
     unless said. Raises NotFound when the tool or libcachesim is not there, TargetError when the
     tool fails.
     """
-    interpreter = python or Path(os.environ.get(PYTHON_VARIABLE) or DEFAULT_PYTHON)
-    if not SCRIPT.exists():
-        raise NotFound("there is no scripts/classical", str(CHECKOUT), "a checkout of the project")
+    tool = _tool(python)
     with tempfile.TemporaryDirectory(prefix="prestage-classical-") as folder:
         stream = Path(folder) / "stream.npz"
         np.savez(stream, block=workload.block, is_write=workload.is_write)
-        command = [str(interpreter), str(SCRIPT), str(stream)]
+        command = [*tool, str(stream)]
         for capacity in capacities:
             command += ["--capacity", str(capacity)]
         for policy in policies:

@@ -22,11 +22,12 @@ from prestage.replay.compare import (
 from prestage.replay.filters import behind_host_cache
 from prestage.replay.flags import (
     PLAN,
+    parse_flash,
     parse_hints,
-    parse_multiple,
     parse_seed,
     parse_share,
     parse_slot,
+    parse_speed,
 )
 from prestage.replay.generators import READING, generate, is_generator
 from prestage.replay.hint_plans import Hint, HintPlan, announce, sign
@@ -117,19 +118,19 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return the exit status. Raises TargetError."""
-    policies = list(dict.fromkeys(args.policy or DEFAULT))
-    check_usage(args, policies)
+    policies = list(args.policy or DEFAULT)
+    seeds = [parse_seed(each, "--seed") for each in args.seed or ["1"]]
+    speed = parse_speed(args.speed or "1x", "--speed")
+    check_usage(args, policies, seeds)
     regime = Regime(
         tier=parse_share(args.tier, "--tier"),
-        flash=parse_multiple(args.flash, "--flash"),
+        flash=parse_flash(args.flash, "--flash"),
         filter=parse_share(args.filter, "--filter"),
         slot_size=parse_slot(args.slot, "--slot"),
     )
     plan = None if args.hints is None else parse_hints(args.hints, "--hints")
-    seeds = list(dict.fromkeys(parse_seed(each, "--seed") for each in args.seed or ["1"]))
     if args.write_config:
         seen = see(args.trace, seeds[0], regime, LEAST_SERVED)
-        speed = parse_multiple(args.speed or "1x", "--speed")
         has_prestager = "prestage" in policies or "prestage+hints" in policies
         out_text(
             write_config(args.write_config, seen, regime, seeds[0], speed, prestager=has_prestager)
@@ -139,7 +140,16 @@ def run(args: argparse.Namespace) -> int:
     with Meter(len(seeds) * runs, sys.stderr) as meter:
         # From the second seed on, what the target holds is what the one before has written.
         trials = [
-            trial(args, seed, regime, plan, policies, meter, overwrite=args.overwrite or number > 0)
+            trial(
+                args,
+                seed,
+                regime,
+                plan,
+                policies,
+                speed,
+                meter,
+                overwrite=args.overwrite or number > 0,
+            )
             for number, seed in enumerate(seeds)
         ]
     if args.plot:
@@ -198,6 +208,7 @@ def trial(
     regime: Regime,
     plan: HintPlan | None,
     policies: Sequence[str],
+    speed: float,
     meter: Meter,
     *,
     overwrite: bool,
@@ -208,8 +219,7 @@ def trial(
     """
     seen = see(args.trace, seed, regime, LEAST_SERVED if args.live == OWN else LEAST_BLOCKS)
     hints = plan_hints(seen, regime, plan, seed)
-    check_said(hints, policies)
-    speed = parse_multiple(args.speed or "1x", "--speed")
+    check_said(hints, policies, plan)
     wire = Wire(seen, regime, speed, seed, hints, asks_residency=args.live == OWN)
     if args.live not in (None, OWN):
         wire.check_at(args.live, args.control_socket, overwrite)

@@ -25,6 +25,7 @@ from prestage.replay.run import Progress, replay
 from prestage.replay.workload import Workload
 from prestage.target.errors import InvalidFlag
 from prestage.target.prestager.process import PrestagerLike
+from prestage.target.sizes import plain_number
 
 LRU: Final = "lru"
 BOUND: Final = "clairvoyant"
@@ -67,6 +68,9 @@ class Row:
     """[requests]: time to data; nan without reads."""
     behind_s: dict[str, float] | None = None
     """Over the wire: how much later than at their times requests were sent."""
+    tier_blocks: int | None = None
+    medium: str | None = None
+    """Over the wire: how large the tier of that target is, and what is behind it."""
     report: Any = None
     """What the prestager said of itself."""
 
@@ -131,10 +135,7 @@ def with_gaps(rows: Sequence[Row]) -> list[Row]:
 def look_ahead_s(policy: str) -> float:
     """Return the look-ahead of `oracle` or `oracle:SECONDS`. Raises InvalidFlag."""
     _, _, text = policy.partition(":")
-    try:
-        seconds = float(text) if text else LOOK_AHEAD_S
-    except ValueError:
-        seconds = math.nan
+    seconds = plain_number(text) if text else LOOK_AHEAD_S
     if not seconds >= 0:
         raise InvalidFlag(f"found {policy}", "--policy", "oracle:SECONDS")
     return seconds

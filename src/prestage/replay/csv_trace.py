@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -13,7 +12,7 @@ import numpy as np
 
 from prestage.replay.trace_lines import Place, count_accesses
 from prestage.replay.workload import Requests, Workload, assemble
-from prestage.target.sizes import quote
+from prestage.target.sizes import plain_number, quote
 
 REQUIRED: Final = ("time_s", "request", "block", "op")
 OPTIONAL: Final = ("tenant", "queue", "session")
@@ -158,10 +157,7 @@ def _refuse_others(expected: tuple[str, ...], found: tuple[str, ...], place: Pla
 
 def _time(text: str, place: Place) -> float:
     """Return a time in seconds; raises Invalid."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = plain_number(text)
     if not 0 <= value <= MAX_TIME_S:
         raise place.fault(quote(text), "time_s", f"seconds from 0 to {MAX_TIME_S:g}")
     return value

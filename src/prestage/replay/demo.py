@@ -25,13 +25,13 @@ from prestage.replay.compare import to_json
 from prestage.replay.demo_picture import picture
 from prestage.replay.demo_view import Line, table
 from prestage.replay.filters import behind_host_cache
-from prestage.replay.flags import parse_multiple, parse_seconds, parse_seed, parse_share
+from prestage.replay.flags import parse_flash, parse_seconds, parse_seed, parse_share, parse_speed
 from prestage.replay.hint_plans import HintPlan
 from prestage.replay.live import LiveResult
 from prestage.replay.live_run import Wire
 from prestage.replay.result import LEAST_SERVED, Regime, spread
 from prestage.replay.traces import load_trace
-from prestage.replay.usage import check_demand, check_room
+from prestage.replay.usage import check_demand, check_file, check_room
 from prestage.replay.workload import Workload
 from prestage.target.commands.output import out_json, out_text
 from prestage.target.errors import Ended, Invalid, InvalidFlag, TargetError
@@ -114,11 +114,12 @@ def run(args: argparse.Namespace, command: str) -> None:
     whole = load_trace(args.trace, seed=seed, mix=Mix(span_s=SPAN_S))
     regime = Regime(
         tier=parse_share(args.tier, "--tier"),
-        flash=parse_multiple(args.flash, "--flash"),
+        flash=parse_flash(args.flash, "--flash"),
         filter=parse_share(args.filter, "--filter"),
         slot_size=SLOT,
     )
-    speed, lead_s = parse_multiple(args.speed, "--speed"), parse_seconds(args.lead, "--lead")
+    speed, lead_s = parse_speed(args.speed, "--speed"), parse_seconds(args.lead, "--lead")
+    check_file(args.picture, "--picture")
     seen = behind_host_cache(whole, regime.filter)
     check_demand(whole, seen, regime, str(args.trace))
     check_room(seen, regime, LEAST_SERVED)
@@ -127,7 +128,8 @@ def run(args: argparse.Namespace, command: str) -> None:
         raise Invalid("no session comes back", str(args.trace), "sessions of several requests")
     hints = plan_hints(seen, regime, HintPlan(lead_s=lead_s), seed)
     wire = Wire(seen, regime, speed, seed, hints, asks_residency=True)
-    about = _about(seen, regime, speed, lead_s, seed)
+    kind = "coding-agent sessions" if args.trace == TRACE else f"sessions of {args.trace.name}"
+    about = _about(seen, kind, regime, speed, lead_s, seed)
     runs = {
         "lru": "without prestage",
         "prestage": "with prestage",
@@ -148,10 +150,12 @@ def run(args: argparse.Namespace, command: str) -> None:
     out_text(f"\nthe picture: {args.picture}\nagain: {command}")
 
 
-def _about(seen: Workload, regime: Regime, speed: float, lead_s: float, seed: int) -> str:
+def _about(
+    seen: Workload, kind: str, regime: Regime, speed: float, lead_s: float, seed: int
+) -> str:
     sessions = len(np.unique(seen.request_session))
     return (
-        f"{seen.requests} requests of {sessions} coding-agent sessions in "
+        f"{seen.requests} requests of {sessions} {kind} in "
         f"{seen.duration_s / 60:.0f} min, {speed:g} times as fast as recorded; "
         f"{seen.reads} reads of {seen.block_count} blocks get through a host cache of "
         f"{regime.filter:.0%}; DRAM tier {regime.tier:.0%} ({regime.frames(seen)} blocks); flash "

@@ -6,7 +6,6 @@ having written them; elsewhere the first access of a block is the write that mad
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +22,7 @@ from prestage.replay.workload import (
     random_stream,
 )
 from prestage.target.errors import InvalidFlag
-from prestage.target.sizes import quote
+from prestage.target.sizes import plain_number, quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +228,7 @@ def generate(name: str, *, seed: int) -> Workload:
         raise InvalidFlag(f"there is no generator {quote(name)}", "TRACE", ", ".join(GENERATORS))
     if not colon:
         return GENERATORS[kind](seed)
-    try:
-        share = float(text)
-    except ValueError:
-        share = math.nan
+    share = plain_number(text)
     if kind != "affinity" or not 0 <= share <= 1:
         expected = (
             "affinity:SHARE, 0 to 1" if kind == "affinity" else f"{kind}, which takes nothing"

@@ -33,6 +33,8 @@ NSID: Final = 1
 QUEUE_DEPTH: Final = 1023
 """What a request reads is sent at once, as far as the target lets it."""
 PROGRESS_S: Final = 0.2
+FRAMES: Final = ("free", "resident", "reserved")
+"""A target's frames are one of these."""
 MULTIPLIER: Final = 0x9E3779B97F4A7C15
 
 TakeStats = Callable[[], dict[str, Any]]
@@ -65,6 +67,10 @@ class LiveResult:
     not keep up."""
     is_ready: NDArray[np.bool_]
     """[requests]: those of `ready_requests`."""
+    tier_blocks: int
+    """Frames of the target's tier."""
+    medium: str
+    """Of its namespace."""
     report: Any
     """What the target says of its prestager (`prestager` of its counters)."""
 
@@ -172,12 +178,20 @@ class Drive:
             wait_s=host.wait_s * self.speed,
             behind_s=spread(host.behind_s * self.speed),
             is_ready=host.is_ready,
+            tier_blocks=sum(after["tier"][f"frames_{each}"] for each in FRAMES),
+            medium=_medium(after, self.address.nqn),
             report=after["prestager"],
         )
 
 
 def _numbers(group: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [(name, value) for name, value in group.items() if isinstance(value, int)]
+
+
+def _medium(stats: Mapping[str, Any], nqn: str) -> str:
+    """Return what is behind the namespace that is replayed on."""
+    of_ours = (each["namespaces"] for each in stats["subsystems"] if each["nqn"] == nqn)
+    return next(str(one["media"]) for found in of_ours for one in found if one["nsid"] == NSID)
 
 
 def _media_read_bytes(stats: Mapping[str, Any]) -> int:

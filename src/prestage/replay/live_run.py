@@ -37,7 +37,7 @@ def write_config(
 ) -> str:
     """Write the configuration of a target for this regime; return what to do with it."""
     folder = (path.parent / STATE).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     text = target_config(
         workload,
         regime,
@@ -48,7 +48,8 @@ def write_config(
         backing=folder / "blocks",
         prestager=prestager,
     )
-    path.write_text(text, "utf-8")
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
     return f"prestage serve --config {path}"
 
 
@@ -160,5 +161,7 @@ def of_live(policy: str, result: LiveResult) -> Row:
         time_to_data_s=result.time_to_data_s,
         wait_s=result.wait_s,
         behind_s=result.behind_s,
+        tier_blocks=result.tier_blocks,
+        medium=result.medium,
         report=result.report,
     )

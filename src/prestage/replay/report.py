@@ -131,6 +131,8 @@ def _cell(form: str, values: Sequence[float | None]) -> str:
     return f"{middle} [{form.format(min(found))} {form.format(max(found))}]"
 
 
+MODEL: Final = "model"
+"""The medium of a target for a regime."""
 BEHIND: Final[tuple[str, str, Measure]] = ("behind p99 s", "{:.2f}", _behind)
 """Of replays over the wire."""
 MOST_BEHIND_S: Final = 1.0
@@ -160,7 +162,19 @@ def remarks(trials: Sequence[Trial]) -> list[str]:
                 f"{most_s:.3g} s of the trace late (p99), more than {MOST_BEHIND_S:g} s. "
                 "This machine keeps up with a smaller --speed only."
             )
-    return found
+    return found + _unlike(trials[0])
+
+
+def _unlike(trial: Trial) -> list[str]:
+    """Return which rows are of a target that has another tier or flash than was simulated."""
+    blocks = trial.regime.frames(trial.workload)
+    return [
+        f"{row.policy} is of another regime: that target has {row.tier_blocks} frames before "
+        f"{row.medium!r} media, where {blocks} blocks before modelled flash were meant. "
+        "--write-config FILE writes the configuration of a target for this regime."
+        for row in (each.row for each in trial.rows)
+        if row.tier_blocks not in (None, blocks) or row.medium not in (None, MODEL)
+    ]
 
 
 def heading(trials: Sequence[Trial]) -> str:
@@ -170,6 +184,6 @@ def heading(trials: Sequence[Trial]) -> str:
     return (
         f"{seen.name}: {seen.requests} requests, {seen.reads} reads, {seen.block_count} blocks; "
         f"tier {under.tier:.1%} ({under.frames(seen)} blocks), flash {under.flash:g} x mean read "
-        f"demand ({under.flash_per_s(seen):.0f} blocks/s), host cache {under.filter:.1%}; "
+        f"demand ({under.flash_per_s(seen):.3g} blocks/s), host cache {under.filter:.1%}; "
         f"seed {seeds}"
     )

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from prestage.replay.compare import HINTED, MACHINE, check_policies
+from prestage.host_client.address import parse_target
+from prestage.host_client.errors import InvalidRequest
+from prestage.replay.classical import check_tool
+from prestage.replay.compare import CLASSICAL, HINTED, MACHINE, check_policies
 from prestage.replay.generators import is_generator
-from prestage.replay.hint_plans import Hint
+from prestage.replay.hint_plans import Hint, HintPlan
+from prestage.replay.live_config import NQN
 from prestage.replay.result import Regime
 from prestage.replay.workload import Workload
 from prestage.target.errors import Invalid, InvalidFlag
 
-__all__ = ["LEAST_BLOCKS", "OWN", "check_demand", "check_room", "check_said", "check_usage"]
+__all__ = [
+    "LEAST_BLOCKS", "OWN", "check_demand", "check_file", "check_folder", "check_room", "check_said",
+    "check_usage",
+]  # fmt: skip
 
 OWN: Final = "own"
 """For --live: a target of our own, a fresh one for each policy."""
@@ -26,35 +35,87 @@ MOST_FLASH_S: Final = 4e9
 """That the flash may take for all reads: clocks that count nanoseconds go as far."""
 
 
-def check_usage(args: argparse.Namespace, policies: Sequence[str]) -> None:
-    """Raise InvalidFlag where flags say nothing together, and TargetError without matplotlib."""
+def check_usage(args: argparse.Namespace, policies: Sequence[str], seeds: Sequence[int]) -> None:
+    """Raise InvalidFlag where flags say nothing together, and TargetError without their tools."""
     check_policies(policies)
-    _check_wire(args)
+    _check_once(policies, "--policy")
+    _check_once(seeds, "--seed")
+    _check_wire(args, policies)
     if args.hints is not None:
         _check_hinted(args, policies)
-    served = {each.startswith("prestage") for each in args.policy or () if each in MACHINE}
-    if args.write_config and len(served) > 1:
-        found = "found some with and some without the prestager"
-        raise InvalidFlag(found, "--policy", "those of one target with --write-config")
+    if args.write_config:
+        _check_config(args, seeds)
+    if any(each in CLASSICAL for each in policies):
+        check_tool()
     if args.plot:
         from prestage.replay.plots import matplotlib
 
         matplotlib()
+        check_folder(args.plot, "--plot")
 
 
-def _check_wire(args: argparse.Namespace) -> None:
+def _check_once(values: Sequence[object], flag: str) -> None:
+    for each in values:
+        if values.count(each) > 1:
+            raise InvalidFlag(f"found {each} twice", flag, "each once")
+
+
+def _check_config(args: argparse.Namespace, seeds: Sequence[int]) -> None:
+    """Raise InvalidFlag for what one configuration of a target cannot say."""
+    of_one = "those of one target with --write-config"
+    served = {each.startswith("prestage") for each in args.policy or ()}
+    if len(served) > 1:
+        raise InvalidFlag("found some with and some without the prestager", "--policy", of_one)
+    for each in args.policy or ():
+        if each not in MACHINE:
+            raise InvalidFlag(f"found {each}, which no target has", "--policy", of_one)
+    if len(seeds) > 1:
+        raise InvalidFlag(f"found {len(seeds)} of them", "--seed", "one with --write-config")
+    if args.write_config.exists() or args.write_config.is_symlink():
+        found = f"found {args.write_config}, which is there already"
+        raise InvalidFlag(found, "--write-config", "a new file")
+    check_file(args.write_config, "--write-config")
+
+
+def check_file(path: Path, flag: str) -> None:
+    """Raise InvalidFlag unless a file can be made, or written over, at a path."""
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidFlag(f"found {path}", flag, "a file in a folder that can be written to")
+
+
+def check_folder(path: Path, flag: str) -> None:
+    """Raise InvalidFlag unless a path is a folder that can be written to, or be made."""
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidFlag(f"found {path}", flag, "a folder that can be written to, or be made")
+
+
+def _check_wire(args: argparse.Namespace, policies: Sequence[str]) -> None:
     """Raise InvalidFlag for a flag of a target that there will be none for."""
     nothing = "nothing goes over the wire"
     if args.write_config:
         for flag in ("live", "json", "plot"):
             if getattr(args, flag):
                 raise InvalidFlag("nothing is replayed", f"--{flag}", "no --write-config beside it")
+    if args.live == OWN and not any(each in MACHINE for each in policies):
+        expected = f"--policy {' or --policy '.join(MACHINE)} too"
+        raise InvalidFlag("no policy that a target can have", f"--live {OWN}", expected)
+    if args.live not in (None, OWN):
+        _check_address(args.live)
     if args.speed is not None and not (args.live or args.write_config):
         raise InvalidFlag(nothing, "--speed", "--live or --write-config too")
     for flag in ("overwrite", "control_socket"):
         if getattr(args, flag) and args.live in (None, OWN):
             what = f"--live {OWN} has targets of its own" if args.live else nothing
             raise InvalidFlag(what, f"--{flag.replace('_', '-')}", "--live ADDR:PORT too")
+
+
+def _check_address(text: str) -> None:
+    try:
+        parse_target(text, nqn=NQN)
+    except InvalidRequest as fault:
+        raise InvalidFlag(f"found {text}", "--live", f"ADDR:PORT, or {OWN}") from fault
 
 
 def _check_hinted(args: argparse.Namespace, policies: Sequence[str]) -> None:
@@ -67,11 +128,12 @@ def _check_hinted(args: argparse.Namespace, policies: Sequence[str]) -> None:
         raise InvalidFlag("no policy takes hints", "--hints", expected)
 
 
-def check_said(hints: Sequence[Hint], policies: Sequence[str]) -> None:
+def check_said(hints: Sequence[Hint], policies: Sequence[str], plan: HintPlan | None) -> None:
     """Raise InvalidFlag when a policy is about hints and hosts say nothing."""
     hinted = [each for each in policies if each in HINTED]
     if hinted and not hints:
-        raise InvalidFlag("hosts say nothing", f"--policy {hinted[0]}", "--hints PLAN too")
+        expected = "--hints PLAN too" if plan is None else "a PLAN of --hints that says something"
+        raise InvalidFlag("hosts say nothing", f"--policy {hinted[0]}", expected)
 
 
 def check_demand(whole: Workload, seen: Workload, regime: Regime, trace: str) -> None:
