@@ -14,9 +14,9 @@ from typing import Any
 from prestage.target.hint_checks import check_extension, check_hints
 from prestage.target.media_options import MEDIA_OPTIONS, check_faults, check_media
 from prestage.target.prestager_checks import check_prestager
+from prestage.target.processors import check_processors
 from prestage.target.settings import (
     DISCOVERY_NQN,
-    MAX_CPU,
     MAX_NSID,
     LimitSettings,
     ListenerSettings,
@@ -91,8 +91,7 @@ def _check_top(settings: TargetSettings) -> Iterator[Found]:
     if settings.cpus and len(settings.cpus) != settings.reactors:
         count = settings.reactors
         yield "cpus", f"found {len(settings.cpus)}, expected one for each of {count} reactors"
-    for index, cpu in enumerate(settings.cpus):
-        yield from _range(f"cpus[{index}]", cpu, 0, MAX_CPU)
+    yield from check_processors("cpus", settings.cpus)
     yield from _duplicates((f"cpus[{i}]", cpu, str(cpu)) for i, cpu in enumerate(settings.cpus))
     if not settings.state_directory or "\0" in settings.state_directory:
         yield "state_directory", f"found {quote(settings.state_directory)}, expected a directory"
