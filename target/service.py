@@ -18,6 +18,7 @@ import structlog
 from prestage.target import descriptors, readiness
 from prestage.target.errors import TargetError
 from prestage.target.notify import notify
+from prestage.target.places import control_socket_path
 from prestage.target.ready_file import ReadyFile
 from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
@@ -35,7 +36,6 @@ STOP_GRACE_S = 10.0
 """How much longer than it promised a stop may take before the process gives up on it."""
 HURRY_S = 1.0
 """How much longer a stop may take once it is hurried."""
-SOCKET_NAME = "prestage.sock"
 
 log = structlog.get_logger("prestage.service")
 
@@ -47,11 +47,6 @@ def make_target(settings: TargetSettings) -> TargetLike:
     from prestage.target.target import Target
 
     return Target(settings)
-
-
-def control_socket_path(settings: TargetSettings) -> str:
-    """Return where the control socket of these settings is."""
-    return settings.control_socket or str(Path(settings.state_directory) / SOCKET_NAME)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import structlog
 
 # Imported for their methods, which register themselves.
 from prestage.target.errors import AlreadyExists, Invalid
+from prestage.target.places import MAX_SOCKET_PATH_BYTES
 from prestage.target.rpc import bdev, framework, nvmf, nvmf_access, nvmf_inspect, prestage
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.dispatch import answer_error, handle
@@ -31,7 +32,6 @@ SEND_TIMEOUT_S = 60.0
 IDLE_BEFORE_EVICTION_S = 30.0
 """When all connections are taken, the one that has been silent longest, and at least this long,
 makes room."""
-MAX_SOCKET_PATH_BYTES = 107
 
 log = structlog.get_logger("prestage.rpc")
 
