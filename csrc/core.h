@@ -240,6 +240,8 @@ void ps_core_model_stats(struct ps_core *core, struct ps_tier_tenant *stats);
 
 void ps_core_get_stats(struct ps_core *core, struct ps_core_stats *stats);
 int ps_core_reactor_stats(struct ps_core *core, uint32_t reactor, struct ps_core_stats *stats);
+/* The processor that a reactor runs on and on no other, as the kernel says now; -1: not pinned. */
+int ps_core_reactor_cpu(struct ps_core *core, uint32_t reactor);
 void ps_core_tier_stats(struct ps_core *core, struct ps_tier_stats *stats);
 void ps_core_tenant_stats(struct ps_core *core, uint16_t tenant, struct ps_tier_tenant *stats);
 int ps_core_volume_sched(struct ps_core *core, uint32_t volume, struct ps_sched_stats *stats);

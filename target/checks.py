@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from prestage.target.datapath import MAX_NSID
 from prestage.target.errors import Invalid
 from prestage.target.hint_checks import check_extension, check_hints
 from prestage.target.nvme import NQN_MAX_BYTES
+from prestage.target.processors import check_processors
 from prestage.target.settings import SubsystemSettings, TargetSettings
 from prestage.target.volumes import validate
 
@@ -78,7 +81,9 @@ def check_limits(settings: TargetSettings) -> None:
     for is_right, where, value, expected in checks:
         if not is_right:
             raise Invalid(f"{value} is not allowed", where, expected)
-    for where, message in check_hints(settings):
+    cpus = check_processors("cpus", settings.cpus)
+    learning_cpus = check_processors("prestager.cpus", settings.prestager.cpus)
+    for where, message in chain(cpus, learning_cpus, check_hints(settings)):
         raise Invalid(message, where)
 
 

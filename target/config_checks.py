@@ -5,18 +5,18 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import stat
 import string
-from collections.abc import Callable, Hashable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Any
 
+from prestage.target.backing_checks import MAX_BYTES, MAX_FILE_BYTES, check_backing, shared_key
 from prestage.target.hint_checks import check_extension, check_hints
-from prestage.target.media_options import MEDIA_OPTIONS, check_faults, check_media
+from prestage.target.media_options import check_faults, check_media
+from prestage.target.places import check_places, made_folders
 from prestage.target.prestager_checks import check_prestager
+from prestage.target.processors import check_processors
 from prestage.target.settings import (
     DISCOVERY_NQN,
-    MAX_CPU,
     MAX_NSID,
     LimitSettings,
     ListenerSettings,
@@ -29,8 +29,8 @@ from prestage.target.sizes import format_size, quote, size_text
 
 MAX_SUBSYSTEMS = 512
 MAX_REACTORS = 64
+MAX_VOLUMES = 1024
 MAX_NQN_BYTES = 223
-MAX_SOCKET_PATH_BYTES = 107
 MIN_TIER_SLOTS = 16
 
 NQN = re.compile(
@@ -59,7 +59,10 @@ def nqn_fault(nqn: str) -> str | None:
 def address_fault(address: str) -> str | None:
     """Say what is wrong with the address of a listener, or return None."""
     try:
-        ipaddress.ip_address(address)
+        found = ipaddress.ip_address(address)
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+            # IPv6 listeners take no IPv4 connections.
+            return f"found {quote(address)}, expected the IPv4 address {found.ipv4_mapped}"
     except ValueError:
         return f"found {quote(address)}, expected an IPv4 or IPv6 address such as 127.0.0.1 or ::1"
     return None
@@ -78,8 +81,9 @@ def check(settings: TargetSettings) -> Iterator[Found]:
     subsystems = settings.subsystems
     if len(subsystems) > MAX_SUBSYSTEMS:
         yield "subsystems", f"found {len(subsystems)}, expected at most {MAX_SUBSYSTEMS}"
+    made = made_folders(settings)
     for index, subsystem in enumerate(subsystems):
-        yield from check_subsystem(subsystem, f"subsystems[{index}].")
+        yield from check_subsystem(subsystem, f"subsystems[{index}].", made)
     yield from _duplicates(
         (f"subsystems[{i}].nqn", s.nqn, quote(s.nqn)) for i, s in enumerate(subsystems)
     )
@@ -91,16 +95,9 @@ def _check_top(settings: TargetSettings) -> Iterator[Found]:
     if settings.cpus and len(settings.cpus) != settings.reactors:
         count = settings.reactors
         yield "cpus", f"found {len(settings.cpus)}, expected one for each of {count} reactors"
-    for index, cpu in enumerate(settings.cpus):
-        yield from _range(f"cpus[{index}]", cpu, 0, MAX_CPU)
+    yield from check_processors("cpus", settings.cpus)
     yield from _duplicates((f"cpus[{i}]", cpu, str(cpu)) for i, cpu in enumerate(settings.cpus))
-    if not settings.state_directory or "\0" in settings.state_directory:
-        yield "state_directory", f"found {quote(settings.state_directory)}, expected a directory"
-    path = settings.control_socket
-    length = len(os.fsencode(path.encode("utf-8", "replace")))
-    if length > MAX_SOCKET_PATH_BYTES or "\0" in path:
-        expected = f"expected the path of a Unix socket, at most {MAX_SOCKET_PATH_BYTES} bytes"
-        yield "control_socket", f"found {quote(path)}, {expected}"
+    yield from check_places(settings)
 
 
 def _check_listeners(listeners: list[ListenerSettings]) -> Iterator[Found]:
@@ -109,9 +106,33 @@ def _check_listeners(listeners: list[ListenerSettings]) -> Iterator[Found]:
     # Several listeners on port 0 take different ports, so they are no duplicates.
     fixed = [(i, one) for i, one in enumerate(listeners) if one.port != 0]
     yield from _duplicates(
-        (f"listeners[{i}]", (_canonical(one.address), one.port), f"{one.address}:{one.port}")
-        for i, one in fixed
+        (f"listeners[{i}]", (_canonical(one.address), one.port), _shown(one)) for i, one in fixed
     )
+    wildcards = {
+        (ipaddress.ip_address(one.address).version, one.port): (i, one)
+        for i, one in fixed
+        if _is_wildcard(one.address)
+    }
+    for index, one in fixed:
+        if address_fault(one.address) or _is_wildcard(one.address):
+            continue
+        number, other = wildcards.get(
+            (ipaddress.ip_address(one.address).version, one.port), (index, one)
+        )
+        if number != index:
+            found = f"found {_shown(one)}, which {_shown(other)} takes as well"
+            yield (
+                f"listeners[{index}]",
+                f"{found}, expected another port than in listeners[{number}]",
+            )
+
+
+def _shown(listener: ListenerSettings) -> str:
+    return f"{listener.address}:{listener.port}"
+
+
+def _is_wildcard(address: str) -> bool:
+    return not address_fault(address) and ipaddress.ip_address(address).is_unspecified
 
 
 def _canonical(address: str) -> str:
@@ -165,13 +186,21 @@ def _check_limits(limits: LimitSettings) -> Iterator[Found]:
     if limits.in_capsule % 512 or limits.in_capsule > 64 << 10:
         expected = "expected a multiple of 512, 0 to 64K"
         yield "limits.in_capsule", f"found {size_text(limits.in_capsule)}, {expected}"
+    elif limits.in_capsule > transfer:
+        expected = f"expected at most limits.max_transfer, {size_text(transfer)}"
+        yield "limits.in_capsule", f"found {size_text(limits.in_capsule)}, {expected}"
     yield from _seconds("limits.handshake_s", limits.handshake_s, 0.01, 3600)
     yield from _seconds("limits.stop_s", limits.stop_s, 0.1, 86400)
     yield from _seconds("limits.discovery_keep_alive_s", limits.discovery_keep_alive_s, 1, 86400)
 
 
-def check_subsystem(subsystem: SubsystemSettings, prefix: str) -> Iterator[Found]:
-    """Yield the faults of one subsystem; `prefix` is the path to it, with its dot."""
+def check_subsystem(
+    subsystem: SubsystemSettings, prefix: str, made: Collection[str] | None = None
+) -> Iterator[Found]:
+    """Yield the faults of one subsystem; `prefix` is the path to it, with its dot.
+
+    `made`: see check_backing.
+    """
     fault = nqn_fault(subsystem.nqn)
     if fault:
         yield f"{prefix}nqn", fault
@@ -192,29 +221,48 @@ def check_subsystem(subsystem: SubsystemSettings, prefix: str) -> Iterator[Found
         found = f"found {len(subsystem.namespaces)}, expected at most max_namespaces, {most}"
         yield f"{prefix}namespaces", found
     for index, namespace in enumerate(subsystem.namespaces):
-        yield from check_namespace(namespace, f"{prefix}namespaces[{index}].", min(most, MAX_NSID))
-    yield from _duplicates(
-        (f"{prefix}namespaces[{i}].nsid", one.nsid, str(one.nsid))
-        for i, one in enumerate(subsystem.namespaces)
-        if one.nsid
-    )
+        where = f"{prefix}namespaces[{index}]."
+        yield from check_namespace(namespace, where, min(most, MAX_NSID), made)
+    yield from _check_numbers(subsystem, prefix)
     yield from check_extension(subsystem, prefix)
 
 
+def _check_numbers(subsystem: SubsystemSettings, prefix: str) -> Iterator[Found]:
+    """Yield the NSIDs that are taken already, also as the lowest that was free."""
+    taken: dict[int, str] = {}
+    extension = (subsystem.extension_nsid or MAX_NSID) if subsystem.extension else 0
+    for index, namespace in enumerate(subsystem.namespaces):
+        where, nsid = f"{prefix}namespaces[{index}].nsid", namespace.nsid
+        if nsid in taken:
+            other = taken[nsid]
+            yield where, f"found {nsid} again, expected something else than in {other}"
+        free = (n for n in range(1, MAX_NSID + 1) if n not in taken and n != extension)
+        taken.setdefault(nsid or next(free, 0), where)
+
+
 def check_namespace(
-    namespace: NamespaceSettings, prefix: str, most: int = MAX_NSID
+    namespace: NamespaceSettings,
+    prefix: str,
+    most: int = MAX_NSID,
+    made: Collection[str] | None = None,
 ) -> Iterator[Found]:
-    """Yield the faults of one namespace; `prefix` is the path to it, with its dot."""
+    """Yield the faults of one namespace; `prefix` is the path to it, with its dot.
+
+    `made`: see check_backing.
+    """
     yield from _range(f"{prefix}nsid", namespace.nsid, 0, max(most, 1))
     block = namespace.block
     if block not in (512, 4096):
         yield f"{prefix}block", f"found {block}, expected 512 or 4096"
     elif namespace.size % block:
         yield f"{prefix}size", f"found {namespace.size}, expected a multiple of block, {block}"
+    largest = MAX_BYTES.get(namespace.media, MAX_FILE_BYTES)
+    if namespace.size > largest:
+        yield f"{prefix}size", f"found {size_text(namespace.size)}, expected at most {largest}"
     if namespace.write_policy not in ("back", "through"):
         found = quote(namespace.write_policy)
         yield f"{prefix}write_policy", f'found {found}, expected "back" or "through"'
-    yield from _check_backing(namespace, prefix)
+    yield from check_backing(namespace, prefix, made)
     yield from check_media(namespace.media, namespace.media_options, prefix)
     yield from check_faults(namespace.faults, prefix)
     if namespace.uuid and (UUID.fullmatch(namespace.uuid) is None or _is_zero(namespace.uuid)):
@@ -225,44 +273,6 @@ def check_namespace(
         yield f"{prefix}nguid", f"found {quote(namespace.nguid)}, expected {expected}"
 
 
-def _check_backing(namespace: NamespaceSettings, prefix: str) -> Iterator[Found]:
-    path = namespace.path
-    if "\0" in path:
-        yield f"{prefix}path", f"found {quote(path)}, expected a path without a zero byte"
-    elif namespace.media == "ram":
-        if path:
-            yield f"{prefix}path", f'found {quote(path)}, expected none with media = "ram"'
-        if not namespace.size:
-            yield f"{prefix}size", 'found no size, expected one with media = "ram"'
-    elif namespace.media not in MEDIA_OPTIONS:
-        return
-    elif not path:
-        yield f"{prefix}path", "found no path, expected a backing file or block device"
-    else:
-        yield from _check_file(Path(path), namespace.size, prefix)
-
-
-def _check_file(path: Path, size: int, prefix: str) -> Iterator[Found]:
-    """Yield what keeps a file of `size` (0: its own) from being opened or created."""
-    found = quote(str(path))
-    try:
-        there = path.stat()
-        if stat.S_ISDIR(there.st_mode):
-            yield f"{prefix}path", f"found the directory {found}, expected a file or block device"
-        elif stat.S_ISREG(there.st_mode) and 0 < size < there.st_size:
-            expected = f"at least the {size_text(there.st_size)} that the file has, or no size"
-            yield f"{prefix}size", f"found {size_text(size)}, expected {expected}"
-    except FileNotFoundError:
-        # Its directory may be one that the target makes itself: the medium looks for that.
-        if not size:
-            expected = "an existing file, or a size to create it with"
-            yield f"{prefix}path", f"found no file {found}, expected {expected}"
-    except (OSError, ValueError) as error:
-        # Too long a name, or bytes that no path has.
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        yield f"{prefix}path", f"found {found}: {reason}, expected a file that can be opened"
-
-
 def _check_namespaces_across(subsystems: list[SubsystemSettings]) -> Iterator[Found]:
     """Yield what two namespaces must not share, in whatever subsystems they are."""
     every = [
@@ -270,8 +280,10 @@ def _check_namespaces_across(subsystems: list[SubsystemSettings]) -> Iterator[Fo
         for i, subsystem in enumerate(subsystems)
         for j, namespace in enumerate(subsystem.namespaces)
     ]
+    if len(every) > MAX_VOLUMES:
+        yield "subsystems", f"found {len(every)} namespaces, expected at most {MAX_VOLUMES} in all"
     yield from _duplicates(
-        (f"{where}.path", os.path.realpath(one.path), quote(one.path))
+        (f"{where}.path", shared_key(one.path), quote(one.path))
         for where, one in every
         if one.path and "\0" not in one.path
     )
@@ -281,6 +293,17 @@ def _check_namespaces_across(subsystems: list[SubsystemSettings]) -> Iterator[Fo
     )
     for name, key in keys:
         yield from _duplicates((f"{w}.{name}", key(one), key(one)) for w, one in every if key(one))
+    yield from _check_derived(every)
+
+
+def _check_derived(every: list[tuple[str, NamespaceSettings]]) -> Iterator[Found]:
+    """Yield UUIDs whose bytes, which are the NGUID where none is given, are another's NGUID."""
+    given = {one.nguid.lower(): where for where, one in every if one.nguid}
+    for where, one in every:
+        other = given.get(one.uuid.replace("-", "").lower(), where)
+        if one.uuid and not one.nguid and other != where:
+            expected = f"other bytes than in {other}.nguid"
+            yield f"{where}.uuid", f"found {one.uuid}, expected {expected}"
 
 
 def _duplicates(items: Iterator[tuple[str, Hashable, str]]) -> Iterator[Found]:

@@ -76,7 +76,8 @@ class CoreDataPath:
         self._loop = asyncio.get_running_loop()
         code = lib.ps_core_start(self._core)
         if code < 0:
-            raise TargetError(os.strerror(-code), "data path", "threads to start")
+            expected = "threads to start, each on its processor"
+            raise TargetError(os.strerror(-code), "data path", expected)
         self._wake_fd = lib.ps_core_wake_fd(self._core)
         self._loop.add_reader(self._wake_fd, self._drain)
 
@@ -288,6 +289,10 @@ class CoreDataPath:
         code = lib.ps_core_reactor_stats(self._core, reactor, stats)
         _checked(code, "ps_core_reactor_stats")
         return _fields(stats)
+
+    def reactor_cpu(self, reactor: int) -> int:
+        """Return the processor that a reactor is pinned to, as the kernel says; -1: none."""
+        return int(lib.ps_core_reactor_cpu(self._core, reactor))
 
     def tier_stats(self) -> dict[str, int]:
         """Return the counters of struct ps_tier_stats."""

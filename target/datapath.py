@@ -232,6 +232,9 @@ class DataPath(Protocol):
     def reactor_stats(self, reactor: int) -> dict[str, int]:
         """Return the same of one reactor."""
 
+    def reactor_cpu(self, reactor: int) -> int:
+        """Return the processor that a reactor is pinned to, as the kernel says; -1: none."""
+
     def tier_stats(self) -> dict[str, int]:
         """Return the counters of struct ps_tier_stats."""
 

@@ -115,6 +115,8 @@ FAULT_OPTIONS: dict[str, dict[str, Check]] = {
     },
 }
 
+MAX_FAULTS = 15
+"""Wrappers around one medium."""
 FAULT = re.compile(r"([a-z]+)(?::(.*))?", re.DOTALL)
 
 
@@ -128,14 +130,29 @@ def check_media(media: str, options: Mapping[str, Value], prefix: str) -> Iterat
         fault = _option_fault(name, value, known, f'media = "{media}"')
         if fault:
             yield f"{prefix}media_options.{name}", fault
+    if media == "model":
+        yield from _check_medians(options, prefix)
     missing = [name for name in REQUIRED.get(media, ()) if name not in options]
     if missing:
         needs = f'media = "{media}" needs {", ".join(REQUIRED[media])}'
         yield f"{prefix}media_options", f"found no {', '.join(missing)}, {needs}"
 
 
+def _check_medians(options: Mapping[str, Value], prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the percentiles that are below their median, of those that are numbers."""
+    known = MEDIA_OPTIONS["model"]
+    for name in ("read", "write"):
+        median, p99 = f"{name}_us", f"{name}_p99_us"
+        given = [one for one in (median, p99) if one in options and not known[one](options[one])]
+        if len(given) == 2 and float(options[p99]) < float(options[median]):
+            expected = f"expected at least {median}, {options[median]}"
+            yield f"{prefix}media_options.{p99}", f"found {quote(options[p99])}, {expected}"
+
+
 def check_faults(faults: list[str], prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, fault) for each fault wrapper that could not be opened."""
+    """Yield (path, fault) for each fault wrapper that could not be opened, or would do nothing."""
+    if len(faults) > MAX_FAULTS:
+        yield f"{prefix}faults", f"found {len(faults)}, expected at most {MAX_FAULTS}"
     for index, spec in enumerate(faults):
         for fault in _fault_faults(spec):
             yield f"{prefix}faults[{index}]", fault
@@ -151,6 +168,7 @@ def _fault_faults(spec: str) -> Iterator[str]:
     if "|" in spec:
         yield f'found "|" in {quote(spec)}, expected one wrapper an entry'
         return
+    given: dict[str, str] = {}
     for part in (match[2] or "").split(",") if match[2] else []:
         name, equals, value = part.partition("=")
         if not equals:
@@ -159,6 +177,18 @@ def _fault_faults(spec: str) -> Iterator[str]:
         fault = _option_fault(name, value, known, match[1])
         if fault:
             yield f"{name}: {fault}"
+        elif name in given:
+            yield f"{name}: found it again, expected it once"
+        else:
+            given[name] = value
+    first, last = (_bytes_of(given.get(name)) for name in ("first", "last"))
+    if first is not None and last is not None and last < first:
+        yield f"last: found {given['last']}, expected at least first, {given['first']}"
+
+
+def _bytes_of(text: str | None) -> int | None:
+    match = SIZE.fullmatch(text) if text is not None else None
+    return None if match is None else int(match[1]) << SHIFTS[match[2]]
 
 
 def _option_fault(name: str, value: Value, known: Mapping[str, Check], where: str) -> str | None:

@@ -215,13 +215,16 @@ class Placement:
         self.chosen_by[choice.by] += 1
         return choice
 
-    def report(self, load: Sequence[int]) -> dict[str, object]:
-        """Return where reactors are and what decided, as plain values."""
+    def report(self, load: Sequence[int], cpus: Sequence[int]) -> dict[str, object]:
+        """Return what decided and where reactors are, as plain values.
+
+        `cpus` has the CPU that each is pinned to in fact, -1 for none.
+        """
         nodes = read_nodes()
         return {
             "chosen_by": dict(self.chosen_by),
             "reactors": [
                 {"cpu": cpu, "node": nodes.get(cpu, -1), "connections": load[number]}
-                for number, cpu in enumerate(self.pinned)
+                for number, cpu in enumerate(cpus)
             ],
         }

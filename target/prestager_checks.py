@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from prestage.target.settings import MAX_CPU, PrestagerSettings
+from prestage.target.processors import check_processors
+from prestage.target.settings import PrestagerSettings
 from prestage.target.sizes import quote, size_text
 
 Found = tuple[str, str]
@@ -49,9 +50,7 @@ def _check_scheduling(prestager: PrestagerSettings) -> Iterator[Found]:
     if prestager.scheduling not in SCHEDULING:
         expected = f"expected {' or '.join(SCHEDULING)}"
         yield "prestager.scheduling", f"found {quote(prestager.scheduling)}, {expected}"
-    for index, cpu in enumerate(prestager.cpus):
-        if not 0 <= cpu <= MAX_CPU:
-            yield f"prestager.cpus[{index}]", f"found {cpu}, expected 0 to {MAX_CPU}"
+    yield from check_processors("prestager.cpus", prestager.cpus)
 
 
 def _check_snapshot(path: str) -> Iterator[Found]:

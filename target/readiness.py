@@ -1,10 +1,8 @@
-"""Say that the target is ready: to people, to programs, to whoever waits on a file or a pipe."""
+"""Say that the target is ready: to people, to programs, to whoever waits on a pipe."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -98,21 +96,6 @@ def _namespace(one: dict[str, Any]) -> str:
     kind = "" if one["media"] == "file" else f", {one['media']}"
     size = format_size(one["size_bytes"])
     return f"{one['nsid']:<4}  {where} ({size}, {one['block']} B blocks{kind})"
-
-
-def write_file(path: str | Path, ready: dict[str, Any]) -> None:
-    """Write the report, as JSON, so that a reader finds all of it or no file. Raises OSError."""
-    final = Path(path)
-    fd, name = tempfile.mkstemp(prefix=f".{final.name}.", dir=final.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(ready) + b"\n")
-        Path(name).chmod(0o644)
-        Path(name).replace(final)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def check_fd(fd: int) -> None:

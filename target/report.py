@@ -17,6 +17,8 @@ from prestage.target.subsystem import Namespace, Subsystem
 def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str, Any]:
     """Return the report. Counters are totals since the start; `_ns` and `_bytes` are units."""
     data_path = runtime.data_path
+    reactors = range(runtime.settings.reactors)
+    cpus = [data_path.reactor_cpu(number) for number in reactors]
     return {
         "uptime_s": round(time.monotonic() - runtime.started, 3),
         "listeners": [
@@ -26,8 +28,8 @@ def report(runtime: Runtime, listeners: list[Address], refused: int) -> dict[str
         "connections": len(runtime.connections),
         "connections_refused": refused,
         "core": data_path.stats(),
-        "reactors": [data_path.reactor_stats(n) for n in range(runtime.settings.reactors)],
-        "placement": runtime.placement.report(runtime.load()),
+        "reactors": [data_path.reactor_stats(number) for number in reactors],
+        "placement": runtime.placement.report(runtime.load(), cpus),
         "tier": data_path.tier_stats(),
         "hints": hint_report(runtime),
         "prestager": runtime.prestager.report(),

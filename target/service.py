@@ -18,6 +18,8 @@ import structlog
 from prestage.target import descriptors, readiness
 from prestage.target.errors import TargetError
 from prestage.target.notify import notify
+from prestage.target.places import control_socket_path
+from prestage.target.ready_file import ReadyFile
 from prestage.target.rpc import view
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.server import ControlServer
@@ -34,7 +36,6 @@ STOP_GRACE_S = 10.0
 """How much longer than it promised a stop may take before the process gives up on it."""
 HURRY_S = 1.0
 """How much longer a stop may take once it is hurried."""
-SOCKET_NAME = "prestage.sock"
 
 log = structlog.get_logger("prestage.service")
 
@@ -46,11 +47,6 @@ def make_target(settings: TargetSettings) -> TargetLike:
     from prestage.target.target import Target
 
     return Target(settings)
-
-
-def control_socket_path(settings: TargetSettings) -> str:
-    """Return where the control socket of these settings is."""
-    return settings.control_socket or str(Path(settings.state_directory) / SOCKET_NAME)
 
 
 @dataclass
@@ -100,16 +96,20 @@ class Service:
         await asyncio.to_thread(self._prepare)
         target = self.make(self.settings)
         control = ControlServer(Context(target, self._kill), control_socket_path(self.settings))
+        ready_file = None if self.ready_file is None else ReadyFile(self.ready_file)
         try:
             descriptors.raise_limit(self.settings.limits.connections)
             # The lock of the control socket first: a second target in one place touches nothing.
             control.claim()
+            if ready_file is not None:
+                # One left over would tell a waiting program of a target that is not there yet.
+                await asyncio.to_thread(ready_file.claim, control.path)
             notify("STATUS=starting")
             if not await self._start(target):
                 return self._tell_given_up() if self.gave_up else await self._finish(target)
             try:
                 control.start()
-                await self._tell_ready(target, control.path)
+                await self._tell_ready(target, control.path, ready_file)
                 await self._stop.wait()
             except BaseException:
                 await self._finish(target)
@@ -117,8 +117,9 @@ class Service:
             notify("STOPPING=1", "STATUS=flushing and closing")
             return await self._finish(target)
         finally:
+            if ready_file is not None:
+                await asyncio.to_thread(ready_file.remove)
             await control.stop()
-            await asyncio.to_thread(self._clean_up)
 
     async def _start(self, target: TargetLike) -> bool:
         """Start the target; return False when a signal came first."""
@@ -154,26 +155,22 @@ class Service:
     def _prepare(self) -> None:
         Path(self.settings.state_directory).mkdir(parents=True, exist_ok=True)
         Path(control_socket_path(self.settings)).parent.mkdir(parents=True, exist_ok=True)
-        # One left over would tell a waiting program of a target that is not there yet.
-        self._clean_up()
-
-    def _clean_up(self) -> None:
-        if self.ready_file is not None:
-            with contextlib.suppress(FileNotFoundError):
-                Path(self.ready_file).unlink()
 
     def _kill(self, number: int) -> None:
         os.kill(os.getpid(), number)
 
-    async def _tell_ready(self, target: TargetLike, control_socket: str) -> None:
+    async def _tell_ready(
+        self, target: TargetLike, control_socket: str, ready_file: ReadyFile | None
+    ) -> None:
         ready = readiness.report(target, control_socket)
+        if ready_file is not None:
+            # Before anything is said: this can still fail.
+            await asyncio.to_thread(ready_file.write, ready)
         if self.json:
             self._say(msgspec.json.encode(ready).decode())
         else:
             for line in readiness.banner(ready):
                 self._say(line)
-        if self.ready_file is not None:
-            await asyncio.to_thread(readiness.write_file, self.ready_file, ready)
         if self.ready_fd is not None and not readiness.write_fd(self.ready_fd, ready):
             log.warning("nobody reads the ready descriptor", fd=self.ready_fd)
         addresses = ", ".join(f"{one['address']} port {one['port']}" for one in ready["listeners"])

@@ -12,8 +12,6 @@ import msgspec
 DEFAULT_NQN = "nqn.2026-11.io.prestage:default"
 DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 MAX_NSID = 1024
-MAX_CPU = 4095
-"""The highest number of a processor that can be named."""
 MAX_TENANTS = 4096
 """Hosts that have a number, and with it hints, of their own."""
 

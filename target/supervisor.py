@@ -36,7 +36,7 @@ COMMAND: Final = (sys.executable, "-m", "prestage.target.prestager")
 """What is run; its settings follow."""
 SNAPSHOT_NAME: Final = "prestager.snapshot"
 START_S: Final = 60.0
-"""It may take so long to read what it had learned."""
+"""It may take so long to read what it had learned, or `silence_s` where that is longer."""
 STOP_S: Final = 10.0
 """And so long to write it."""
 FIRST_BACK_OFF_S: Final = 0.25
@@ -234,7 +234,7 @@ class Supervisor:
             snapshot_s=own.snapshot_s,
             distrust=self._deaths >= DISTRUST_AFTER,
             memory_bytes=own.memory,
-            hang_s=max(START_S, own.silence_s),
+            hang_s=self._start_s,
             orphan_s=STOP_S,
             is_idle=own.scheduling == "idle",
             cpus=own.cpus or _left_by(self.settings.cpus),
@@ -266,7 +266,11 @@ class Supervisor:
         return killed or _how(ending.result(), said)
 
     def _patience_s(self, child: Child) -> float:
-        return START_S if child.alive is None else self.settings.prestager.silence_s
+        return self._start_s if child.alive is None else self.settings.prestager.silence_s
+
+    @property
+    def _start_s(self) -> float:
+        return max(START_S, self.settings.prestager.silence_s)
 
     def _silent_at(self, child: Child) -> float:
         return child.heard_s + self._patience_s(child)
@@ -334,6 +338,8 @@ class Supervisor:
         found = [f"prestager: {text}" for text in sorted(self._told)]
         if self.state is State.DEAD:
             found.append(f"the prestager {self.last_error}")
+        elif self.state is State.STARTING and self.last_error:
+            found.append(f"the prestager {self.last_error}, and is starting again")
         return found
 
     def report(self) -> dict[str, Any]:

@@ -257,6 +257,9 @@ class FakeDataPath(FakeHints):
     def reactor_stats(self, reactor: int) -> dict[str, int]:
         return {"commands": 0}
 
+    def reactor_cpu(self, reactor: int) -> int:
+        return -1
+
     def tier_stats(self) -> dict[str, int]:
         return {"read_hits": 0}
 
@@ -433,9 +436,7 @@ class Rig:
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.fake = FakeDataPath()
         default = TargetSettings(
-            listeners=[],
-            subsystems=[subsystem(NQN, 1)],
-            state_directory=self.folder.name,
+            listeners=[], subsystems=[subsystem(NQN, 1)], state_directory=self.folder.name
         )
         self.settings = default if settings is None else settings
         self.network = FakeNetwork(("lo", "127.0.0.1"), ("lo", "::1"))

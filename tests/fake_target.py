@@ -215,6 +215,7 @@ class FakeTarget:
             "connections": 0,
             "core": {"commands": 5, "bytes_in": 4096},
             "reactors": [{"busy_ns": 1000, "commands": 7}] * self.settings.reactors,
+            "placement": {"reactors": [{"cpu": -1}] * self.settings.reactors},
             "subsystems": [
                 {"nqn": nqn, "namespaces": [self._space(nqn, n) for n in one.namespaces.values()]}
                 for nqn, one in self.by_nqn.items()

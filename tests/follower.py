@@ -4,8 +4,8 @@ Run as a program, with the settings that the target gives, it is the process of 
 this one inside. What stands behind `PRESTAGE_TEST_TROUBLE` in the environment makes it misbehave:
 `fail` (it raises when it sees a read), `hang` (it stays in a loop then), `native` (it stays in a
 loop in which the interpreter is not), `wait` (it waits for what never comes), `greedy` (it wants
-much memory then), `die` (it ends at the start), `clock` (its clock is set back by an hour again and
-again).
+much memory then), `slow` (it sleeps before each decision), `die` (it ends at the start), `clock`
+(its clock is set back by an hour again and again).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ COMING, GONE = OWN_CLASSES, OWN_CLASSES + 1
 NEVER_NS = 1 << 62
 GREED_BYTES = 400 << 20
 LIFE_NS = 60 * 10**9
+SLOW_S = 0.1
 HOUR_NS = 3600 * 10**9
 TROUBLE = "PRESTAGE_TEST_TROUBLE"
 
@@ -125,6 +126,8 @@ class Follower:
             self._due.append((OrderKind.FETCH, extent, tenant))
 
     def decide(self, now_ns: int, gauges: Gauges) -> Decision:
+        if self._trouble == "slow":
+            time.sleep(SLOW_S)
         orders = np.zeros(len(self._due), ORDER)
         for order, (kind, extent, tenant) in zip(orders, self._due, strict=True):
             order["kind"], order["tenant"] = kind, tenant

@@ -417,8 +417,8 @@ def test_serve_runs_until_a_signal_and_ends_with_0(tmp_path: Path) -> None:
         (["--namespace", "ram:,size=1M", "--ready-fd", "987"], 1,
          ("prestage: cannot serve: --ready-fd: found 987: Bad file descriptor (expected an open "
          "pipe)\n")),
-        (["--namespace", "ram:,size=1M", "--state-directory", "/dev/null/x"], 1,
-         "prestage: cannot serve: Not a directory: /dev/null/x\n"),
+        (["--namespace", "ram:,size=1M", "--state-directory", "/dev/null/x"], 2,
+         ('prestage: command line: state_directory: found "/dev/null", expected a directory\n')),
     ],
 )  # fmt: skip
 def test_serve_that_cannot_start_is_one_sentence_and_no_traceback(

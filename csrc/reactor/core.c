@@ -256,13 +256,26 @@ struct ps_core *ps_core_new(const struct ps_core_config *config, char *error, si
 
 /* ---- threads ---- */
 
-static void pin(struct reactor *reactor) {
+/* Returns 0, or a positive errno when it may not run there. */
+static int pin(struct reactor *reactor) {
   int32_t cpu = reactor->core->config.cpus[reactor->number];
-  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  if (cpu < 0) return 0;
+  if (cpu >= CPU_SETSIZE) return EINVAL;
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  pthread_setaffinity_np(reactor->thread, sizeof set, &set);
+  return pthread_setaffinity_np(reactor->thread, sizeof set, &set);
+}
+
+int ps_core_reactor_cpu(struct ps_core *core, uint32_t number) {
+  assert(core != NULL && core->is_started);
+  if (number >= core->config.reactor_count) return -EINVAL;
+  int32_t cpu = core->config.cpus[number];
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  bool is_known = pthread_getaffinity_np(core->reactors[number].thread, sizeof set, &set) == 0;
+  bool is_there = is_known && cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &set);
+  return is_there && CPU_COUNT(&set) == 1 ? cpu : -1;
 }
 
 /* Reactors take no signals: they are the control thread's. */
@@ -276,7 +289,7 @@ int ps_core_start(struct ps_core *core) {
     struct reactor *reactor = &core->reactors[i];
     error = pthread_create(&reactor->thread, NULL, reactor_main, reactor);
     reactor->has_thread = error == 0;
-    if (reactor->has_thread) pin(reactor);
+    if (reactor->has_thread) error = pin(reactor);
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   core->is_started = true;

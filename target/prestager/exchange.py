@@ -116,13 +116,15 @@ class Exchange:
         if decision.values is not None:
             self._values = decision.values
         before = self._values
-        if before is not None and self._writer.publish(before):
+        tables = before is not None and self._writer.publish(before)
+        if tables:
             self._values = None
         orders = self._located(decision.orders)
         put = self._writer.put(orders)
-        self.counters["orders"] += put
+        # A value table is an order too, and counted as one by the data path.
+        self.counters["orders"] += put + tables
         self.counters["orders_lost"] += len(orders) - put
-        if put or before is not self._values:
+        if put or tables:
             wake(self._wake)
 
     def _located(self, given: NDArray[np.void]) -> NDArray[np.void]:

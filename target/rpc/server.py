@@ -16,6 +16,7 @@ import structlog
 
 # Imported for their methods, which register themselves.
 from prestage.target.errors import AlreadyExists, Invalid
+from prestage.target.places import MAX_SOCKET_PATH_BYTES
 from prestage.target.rpc import bdev, framework, nvmf, nvmf_access, nvmf_inspect, prestage
 from prestage.target.rpc.context import Context
 from prestage.target.rpc.dispatch import answer_error, handle
@@ -31,7 +32,6 @@ SEND_TIMEOUT_S = 60.0
 IDLE_BEFORE_EVICTION_S = 30.0
 """When all connections are taken, the one that has been silent longest, and at least this long,
 makes room."""
-MAX_SOCKET_PATH_BYTES = 107
 
 log = structlog.get_logger("prestage.rpc")
 
@@ -112,7 +112,7 @@ class ControlServer:
         if len(os.fsencode(self.path)) > MAX_SOCKET_PATH_BYTES:
             expected = f"at most {MAX_SOCKET_PATH_BYTES} bytes"
             raise Invalid("the path of the control socket is too long", self.path, expected)
-        self._lock_fd = take_lock(f"{self.path}.lock")
+        self._lock_fd = take_lock(lock_path(self.path))
         try:
             self._sock = bind(self.path)
         except BaseException:
@@ -149,7 +149,7 @@ class ControlServer:
         # Unlinked while it is still held: whoever opened it before finds that it is not the
         # file any more (`take_lock`).
         with contextlib.suppress(OSError):
-            Path(f"{self.path}.lock").unlink()
+            Path(lock_path(self.path)).unlink()
         os.close(self._lock_fd)
         self._lock_fd = -1
 
@@ -184,6 +184,26 @@ class ControlServer:
         with contextlib.suppress(OSError):
             sock.send(answer_error(INTERNAL_ERROR, message) + b"\n")
         sock.close()
+
+
+def lock_path(control_socket: str) -> str:
+    """Return the file whose lock the target behind a control socket holds."""
+    return f"{control_socket}.lock"
+
+
+def is_locked(control_socket: str) -> bool:
+    """Return whether a running target has that control socket. Raises OSError."""
+    try:
+        fd = os.open(lock_path(control_socket), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def take_lock(path: str) -> int:

@@ -297,15 +297,15 @@ class ReactorView(NamedTuple):
 
 def reactor_stats(target: TargetLike, uptime_ns: int) -> list[ReactorView]:
     """Return the reactors."""
-    cpus = target.settings.cpus
-    rows = target.stats().get("reactors", [])
+    stats = target.stats()
+    rows = zip(stats["reactors"], stats["placement"]["reactors"], strict=True)
     return [
         ReactorView(
             number=index,
-            cpu=cpus[index] if index < len(cpus) else -1,
+            cpu=place["cpu"],
             busy_ns=row["busy_ns"],
             idle_ns=max(uptime_ns - row["busy_ns"], 0),
             commands=row["commands"],
         )
-        for index, row in enumerate(rows)
+        for index, (row, place) in enumerate(rows)
     ]

@@ -28,6 +28,12 @@ NS = "[[subsystems]]\n[[subsystems.namespaces]]\n"
 RAM = NS + 'media = "ram"\nsize = "1M"\n'
 
 
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some processors, whatever this machine has."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8})
+
+
 def errors_of(text: str, tmp_path: Path) -> list[str]:
     """Load `text` as a file and return its faults, without the file's name."""
     path = tmp_path / "t.toml"
@@ -226,7 +232,10 @@ FAULTS = [
     ("cpus = [0, 1]", "cpus: found 2, expected one for each of 1 reactors"),
     ("reactors = 2\ncpus = [1, 1]",
      "cpus[1]: found 1 again, expected something else than in cpus[0]"),
-    ("cpus = [-1]", "cpus[0]: found -1, expected 0 to 4095"),
+    ("cpus = [-1]",
+     "cpus[0]: found -1, expected a processor that this process may run on: 0-3,8"),
+    ("reactors = 2\ncpus = [8, 500]",
+     "cpus[1]: found 500, expected a processor that this process may run on: 0-3,8"),
     ("[[listeners]]\nport = 65536", "listeners[0].port: found 65536, expected 0 to 65535"),
     ("[[listeners]]\naddress = 'localhost'",
      ('listeners[0].address: found "localhost", expected an IPv4 or IPv6 address such as 127.0.0.1 '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
 import re
 import socket
 import threading
@@ -13,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fake_data_path import NQN, settings_in, subsystem, until
 from nvme_tcp import commands as nvme
 from nvme_tcp.host import connected_queue_pair
 
-from prestage.target.errors import Exhausted, MediumError
+from prestage.target.errors import Exhausted, MediumError, TargetError
 from prestage.target.settings import (
     LimitSettings,
     ListenerSettings,
@@ -53,6 +55,43 @@ def test_the_stub_names_every_function_of_the_headers_and_no_other() -> None:
     stub = (ROOT / "src" / "prestage" / "_core.pyi").read_text("utf-8")
     in_stub = set(re.findall(r"def (ps_\w+)\(", stub))
     assert in_stub == in_headers
+
+
+def threads() -> set[int]:
+    """The numbers of the threads of this process."""
+    return {int(one.name) for one in Path("/proc/self/task").iterdir()}
+
+
+@needs_core
+def test_a_reactor_that_is_pinned_says_where_it_is_as_long_as_it_is_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        cpu = min(os.sched_getaffinity(0))
+        settings = settings_in(tmp_path, reactors=1, cpus=[cpu])
+        before = threads()
+        async with Target(settings) as target:
+            assert target.stats()["placement"]["reactors"][0]["cpu"] == cpu
+            (thread,) = [n for n in threads() - before if os.sched_getaffinity(n) == {cpu}]
+            os.sched_setaffinity(thread, os.sched_getaffinity(0))
+            assert target.stats()["placement"]["reactors"][0]["cpu"] == -1
+        async with Target(msgspec.structs.replace(settings, cpus=[])) as target:
+            assert target.stats()["placement"]["reactors"][0]["cpu"] == -1
+
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("there is one processor")
+    asyncio.run(main())
+
+
+@needs_core
+def test_a_real_data_path_that_cannot_pin_a_reactor_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4000})
+
+    async def main() -> None:
+        with pytest.raises(TargetError, match="threads to start, each on its processor"):
+            await Target(settings_in(tmp_path, cpus=[4000])).start()
+
+    asyncio.run(main())
 
 
 @needs_core

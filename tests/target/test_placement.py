@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 from pathlib import Path
@@ -169,19 +170,36 @@ def test_only_pinned_reactors_need_to_know_the_card() -> None:
     assert Placement.of(3, [1]).pinned == (1, -1, -1)
 
 
-def test_the_statistics_show_where_connections_went_and_why(tmp_path: Path) -> None:
+class Pinned(FakeDataPath):
+    """One whose reactors run on these processors, whatever was asked for; -1: on any."""
+
+    cpus = (0, 1)
+
+    def reactor_cpu(self, reactor: int) -> int:
+        return self.cpus[reactor]
+
+
+def test_the_statistics_show_where_connections_went_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
     async def main() -> None:
         settings = settings_in(
             tmp_path, subsystem(NQN), listeners=[ListenerSettings(port=0)], reactors=2, cpus=[0, 1]
         )
         network = FakeNetwork(("lo", "127.0.0.1"))
-        async with Target(settings, FakeDataPath(), network) as target:
+        fake = Pinned()
+        async with Target(settings, fake, network) as target:
             assert network.starts == 1
             clients = [socket.create_connection(target.listeners[0]) for _ in range(3)]
             await until(lambda: target.stats()["connections"] == 3)
             placement = target.stats()["placement"]
             assert placement["chosen_by"] == {"cpu": 0, "queue": 0, "node": 0, "load": 3}
             assert [one["cpu"] for one in placement["reactors"]] == [0, 1]
+            fake.cpus = (0, -1)
+            after = target.stats()["placement"]["reactors"]
+            assert [one["cpu"] for one in after] == [0, -1], "as it is, not as it was asked for"
             assert sorted(one["connections"] for one in placement["reactors"]) == [1, 2]
             for client in clients:
                 client.close()

@@ -10,6 +10,7 @@ import pytest
 from prestage.target.config import InvalidConfig, load_config, settings_from
 from prestage.target.flags import ServeFlags, settings_from_flags
 from prestage.target.prestager_checks import check_prestager
+from prestage.target.processors import available, listed
 from prestage.target.settings import PrestagerSettings
 
 FAULTS = [
@@ -25,7 +26,9 @@ FAULTS = [
     ("orders = 0", "orders: found 0, expected a power of two, 64 to 1048576"),
     ("silence_s = 0", "silence_s: found 0s, expected 1s to 3600s"),
     ("scheduling = 'fifo'", 'scheduling: found "fifo", expected idle or nice'),
-    ("cpus = [0, 5000]", "cpus[1]: found 5000, expected 0 to 4095"),
+    (f"cpus = [{min(available())}, 5000]",
+     "cpus[1]: found 5000, expected a processor that this process may run on: "
+     f"{listed(available())}"),
     ("seed = -1", "seed: found -1, expected 0 to 9223372036854775807"),
     ("snapshot = '/'", 'snapshot: found the directory "/", expected a file'),
     ("snapshot = '/dev/null'", 'snapshot: found "/dev/null", expected a regular file'),

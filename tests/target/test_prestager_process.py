@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from follower import SLOW_S
 from prestager_support import FETCH, FETCHED, INTENT, PARENT, SLOT, WITHIN_S, Memories, Prestaged
 
 from prestage.target.prestager import snapshot
@@ -63,6 +64,22 @@ def test_what_followed_once_is_ordered_when_the_first_is_read_again(
         assert {(one.kind, one.volume, one.tenant) for one in orders} == {(FETCH, 4, 2)}
         now_ns = time.monotonic_ns()
         assert all(now_ns < order.expires_ns < now_ns + 61 * 10**9 for order in orders)
+        assert process.end() == 0
+
+
+def test_it_counts_every_order_that_it_puts_and_the_processor_time_of_its_work(
+    memories: Memories, tmp_path: Path
+) -> None:
+    with Prestaged(memories, tmp_path / "snapshot", "slow") as process:
+        learn(process)
+        read_chain(process, CHAIN[0])
+        process.fetches(4)
+        put = memories.orders.read("Q", 64)
+        counters = process.hear_of(lambda alive: alive.counters["orders"] >= put).counters
+        # Value tables among them, as the data path counts.
+        assert counters["orders"] == put > 4
+        slept_ns = counters["decisions"] * int(SLOW_S * 1e9)
+        assert counters["observe_ns"] + counters["decide_ns"] < slept_ns / 2
         assert process.end() == 0
 
 

@@ -172,6 +172,50 @@ def test_one_that_is_stopped_is_killed_and_started_anew(path: OrdersOnly, tmp_pa
     run(main())
 
 
+def test_one_that_is_stopped_while_it_starts_again_is_warned_of_and_killed_after_the_longer_time(
+    path: OrdersOnly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "START_S", 4.0)
+
+    async def main() -> None:
+        one = supervisor(path, tmp_path, silence_s=1)
+        await one.start()
+        assert (one.state, one.warnings) == (State.STARTING, []), "none has died"
+        await until(running(one))
+        first = pid(one)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: one.restarts == 1 and one.report()["pid"] not in (None, first))
+        began_s = asyncio.get_running_loop().time()
+        os.kill(pid(one), signal.SIGSTOP)
+        assert one.warnings == ["the prestager was killed by SIGKILL, and is starting again"]
+        await until(running(one, restarts=2))
+        assert asyncio.get_running_loop().time() - began_s > 3
+        assert one.last_error.startswith("gave no sign of life for 4")
+        assert one.warnings == []
+        await one.stop()
+
+    run(main())
+
+
+def test_one_that_may_be_silent_for_longer_may_be_so_while_it_starts(
+    path: OrdersOnly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "START_S", 1.0)
+
+    async def main() -> None:
+        one = supervisor(path, tmp_path, silence_s=60)
+        await one.start()
+        first = pid(one)
+        os.kill(first, signal.SIGSTOP)
+        await asyncio.sleep(2.5)
+        os.kill(first, signal.SIGCONT)
+        await until(running(one))
+        assert pid(one) == first
+        await one.stop()
+
+    run(main())
+
+
 def test_one_that_hangs_is_killed_and_started_anew(
     path: OrdersOnly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

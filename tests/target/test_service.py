@@ -23,6 +23,7 @@ from prestage.target import descriptors, readiness, service
 from prestage.target.errors import AlreadyExists, Invalid, TargetError
 from prestage.target.journal import set_up_logging
 from prestage.target.rpc.client import Client
+from prestage.target.rpc.server import take_lock
 from prestage.target.service import Service
 from prestage.target.settings import ListenerSettings, TargetSettings
 
@@ -220,11 +221,17 @@ def test_the_ready_file_is_there_while_it_serves(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ready.json"
-    path.write_text("left over")
     seen: list[Any] = []
     notified: list[str] = []
 
     daemon.service.ready_file = str(path)
+    start = daemon.target.start
+
+    async def start_and_look() -> None:
+        seen.append(path.exists())
+        await start()
+
+    daemon.target.start = start_and_look  # type: ignore[method-assign]
     daemon.on_line = lambda _: seen.append(path.exists())
 
     def look(*lines: str) -> bool:
@@ -236,7 +243,7 @@ def test_the_ready_file_is_there_while_it_serves(
 
     monkeypatch.setattr("prestage.target.service.notify", look)
     assert daemon.run() == 0
-    assert seen[0] is False
+    assert seen[:2] == [False, True], "not while it starts, and before anything is said"
     assert [{"address": "127.0.0.1", "port": 4420}] in seen
     assert notified[1] == "STATUS=serving on 127.0.0.1 port 4420"
     assert not path.exists()
@@ -267,13 +274,47 @@ def test_nobody_at_the_ready_descriptor_is_no_reason_to_stop(daemon: Daemon) -> 
     assert daemon.run() == 0
 
 
-def test_a_ready_file_that_cannot_be_written_ends_it_and_stops_the_target(
+def test_a_ready_file_that_cannot_be_written_is_refused_before_anything_starts(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     daemon.service.ready_file = str(tmp_path / "no" / "such" / "file")
-    with pytest.raises(OSError, match="No such file or directory"):
+    with pytest.raises(Invalid, match=r"^--ready-file: found \S+: found no folder for it"):
         daemon.run()
-    assert len(daemon.target.stops) == 1
+    assert (daemon.target.stops, daemon.said) == ([], [])
+
+
+def test_a_ready_file_that_comes_to_stand_while_it_starts_is_left_and_ends_it(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "ready.json"
+    daemon.service.ready_file = str(path)
+    start = daemon.target.start
+
+    async def start_slowly() -> None:
+        await start()
+        path.write_text("of somebody else")
+
+    daemon.target.start = start_slowly  # type: ignore[method-assign]
+    with pytest.raises(Invalid, match="something has come there since the start"):
+        daemon.run()
+    assert (len(daemon.target.stops), daemon.said) == (1, ["stopped: everything is flushed"])
+    assert path.read_text() == "of somebody else"
+
+
+def test_a_second_target_in_one_place_leaves_the_ready_file_of_the_first(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    first = readiness.report(daemon.target, f"{tmp_path}/prestage.sock")
+    path = tmp_path / "ready.json"
+    path.write_text(json.dumps(first))
+    daemon.service.ready_file = str(path)
+    lock = take_lock(f"{tmp_path}/prestage.sock.lock")
+    try:
+        with pytest.raises(AlreadyExists):
+            daemon.run()
+    finally:
+        os.close(lock)
+    assert json.loads(path.read_text()) == first
 
 
 def test_the_service_manager_is_told(
