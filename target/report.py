@@ -72,7 +72,7 @@ def _namespace(runtime: Runtime, namespace: Namespace) -> dict[str, Any]:
     return {
         "nsid": namespace.nsid,
         "uuid": str(namespace.uuid),
-        "nguid": namespace.nguid.hex(),
+        "nguid": namespace.nguid.hex().upper(),
         "path": settings.path,
         "media": settings.media,
         "block_bytes": namespace.block_bytes,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from pathlib import Path
 
+from prestage.target.backing_checks import identity_of
 from prestage.target.datapath import (
     MAX_NSID,
     MEDIA_BUFFERED,
@@ -127,6 +129,10 @@ async def open_namespace(
     try:
         volume = await runtime.data_path.volume_open(config)
     except MediumError as error:
+        served = await asyncio.to_thread(_served_as, runtime, subsystem, settings)
+        if served:
+            what = f"it is {served} already, by another path"
+            raise AlreadyExists(what, where, "a file that is not served") from None
         # Whoever gave the path has not seen the specification that was made of it.
         raise MediumError(error.what, where, error.expected, error.number) from None
     limits = runtime.data_path.volume_limits(volume)
@@ -137,6 +143,17 @@ async def open_namespace(
         raise Invalid(f"its medium has {limits.size} bytes", where, "at least one block, or a size")
     warnings = [f"{where}: {text}" for bit, text in WARNINGS.items() if limits.warnings & bit]
     return Namespace(nsid, settings, volume, size, number, nguid, warnings=warnings)
+
+
+def _served_as(runtime: Runtime, subsystem: Subsystem, settings: NamespaceSettings) -> str:
+    """Return which namespace the file or device of `settings` is, whatever its path; "": none."""
+    for other in (subsystem, *runtime.subsystems.values()):
+        for namespace in other.namespaces.values():
+            with contextlib.suppress(OSError, ValueError):
+                mine, its = backing_path(settings), backing_path(namespace.settings)
+                if namespace.settings.path and identity_of(mine) == identity_of(its):
+                    return f"{other.nqn} namespace {namespace.nsid}"
+    return ""
 
 
 async def resize_volume(

@@ -112,9 +112,9 @@ def test_a_namespace_that_the_target_refuses_leaves_nothing(cli: Cli) -> None:
         (["namespace", "resize", "1", "big"], 1,
          ('prestage: size: found "big", expected a size such as 4G, 512M, 64K or a whole number of '
          "bytes\n")),
-        (["namespace", "resize", "1", "1000"], 1,
-         ("prestage: Invalid parameters: size: found 1000, expected a multiple of the block size, "
-         "4096\n")),
+        (["namespace", "resize", "1", "0"], 1,
+         ("prestage: Invalid parameters: size: found 0, expected a multiple of the block size, "
+         "4096, that is not 0\n")),
         (["namespace", "add", "/no/such"], 2,
          ('prestage: namespace /no/such: path: found no file "/no/such", expected an existing '
          "file, or a size to create it with\n")),
@@ -128,6 +128,8 @@ def test_a_namespace_that_the_target_refuses_leaves_nothing(cli: Cli) -> None:
         (["listener", "add", "nowhere"], 2,
          ('prestage: address: "nowhere": found "nowhere", expected an IPv4 or IPv6 address such as '
          "127.0.0.1 or ::1\n")),
+        (["listener", "add", "127.0.0.1:0"], 2,
+         "prestage: address: found port 0 in 127.0.0.1:0 (expected a port, 1 to 65535)\n"),
         (["listener", "remove", "127.0.0.1"], 1,
          "prestage: address: found no port in 127.0.0.1 (expected ADDRESS:PORT)\n"),
         (["listener", "remove", "127.0.0.1:1"], 1,

@@ -6,11 +6,11 @@ import argparse
 
 from prestage.target.commands.common import Subparsers, connect, remote
 from prestage.target.commands.output import out, out_json, table
-from prestage.target.errors import Invalid
+from prestage.target.errors import Invalid, InvalidFlag
 from prestage.target.flags import parse_address, parse_listener
 from prestage.target.rpc.client import Client
 from prestage.target.rpc.view import ListenerView
-from prestage.target.settings import DISCOVERY_NQN
+from prestage.target.settings import DISCOVERY_NQN, ListenerSettings
 
 
 def add(subparsers: Subparsers) -> None:
@@ -18,7 +18,7 @@ def add(subparsers: Subparsers) -> None:
     group = subparsers.add_parser("listener", help="add, remove or list listeners")
     actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
     parser = remote(actions, "add", "listen on an address too, for all subsystems", run_add)
-    parser.add_argument("address", metavar="ADDR:PORT", help="port 0: any free one")
+    parser.add_argument("address", metavar="ADDR:PORT")
     parser = remote(actions, "remove", "stop listening on an address", run_remove)
     parser.add_argument("address", metavar="ADDR:PORT")
     remote(actions, "list", "list the addresses listened on", run_list)
@@ -31,9 +31,17 @@ def listeners(client: Client) -> list[ListenerView]:
     return [ListenerView(one["traddr"], int(one["trsvcid"])) for one in addresses]
 
 
+def _given(text: str) -> ListenerSettings:
+    """Return the listener that was written. Raises `UsageError` and `InvalidFlag`."""
+    settings = parse_listener(text, "address")
+    if settings.port == 0:
+        raise InvalidFlag(f"found port 0 in {text}", "address", "a port, 1 to 65535")
+    return settings
+
+
 def run_add(args: argparse.Namespace) -> int:
     """Listen on an address."""
-    settings = parse_listener(args.address, "address")
+    settings = _given(args.address)
     with connect(args) as client:
         before = listeners(client)
         client.call(
@@ -41,7 +49,7 @@ def run_add(args: argparse.Namespace) -> int:
             nqn=DISCOVERY_NQN,
             listen_address=_address(settings.address, settings.port),
         )
-        # Port 0 becomes a real one, so what is new is found by looking.
+        # One that was there already is no error of the method, so what is new is found by looking.
         new = [one for one in listeners(client) if one not in before]
     if args.json:
         out_json([{"address": one.address, "port": one.port} for one in new])
@@ -55,7 +63,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_remove(args: argparse.Namespace) -> int:
     """Stop listening on an address."""
-    settings = parse_listener(args.address, "address")
+    settings = _given(args.address)
     if parse_address(args.address, "address")[1] is None:
         raise Invalid(f"found no port in {args.address}", "address", "ADDRESS:PORT")
     with connect(args) as client:

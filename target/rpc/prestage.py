@@ -99,7 +99,7 @@ async def prestage_namespace_resize(context: Context, params: NamespaceResize) -
     if bdev is None:
         raise from_errno(errno.ENODEV, f"{params.nqn} has no namespace {params.nsid}")
     if size == 0 or size % bdev.settings.block:
-        expected = f"expected a multiple of the block size, {bdev.settings.block}"
+        expected = f"expected a multiple of the block size, {bdev.settings.block}, that is not 0"
         raise invalid_parameters(f"size: found {size}, {expected}")
     await context.bdevs.resize(bdev, size)
     return True

@@ -213,7 +213,7 @@ def examined_size(settings: NamespaceSettings) -> int:
         raise Invalid(f"{path}: {message}")
     size = settings.size or backing_size(settings.path)
     if size == 0 or size % settings.block:
-        expected = f"expected a multiple of the block size, {settings.block}, and not none"
+        expected = f"expected a multiple of the block size, {settings.block}, that is not 0"
         raise Invalid(f"size: found {size} bytes, {expected}")
     return size
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from fake_data_path import NQN, Rig, run, settings_in, subsystem
 
-from prestage.target.errors import Invalid, MediumError
+from prestage.target.errors import AlreadyExists, Invalid, MediumError
 from prestage.target.settings import LimitSettings, NamespaceSettings
 from prestage.target.volumes import backing_path, escape, medium_spec, validate
 
@@ -63,6 +63,25 @@ def test_the_error_says_what_where_and_what_was_expected() -> None:
     assert (error.what, error.where) == ("1000 is not allowed", "nqn.a namespace /x block")
     assert error.expected == "512 or 4096"
     assert str(error) == ("nqn.a namespace /x block: 1000 is not allowed (expected 512 or 4096)")
+
+
+@pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
+def test_a_file_that_is_served_by_another_path_is_named(tmp_path: Path, how: str) -> None:
+    (tmp_path / "f").write_bytes(bytes(4096))
+    (tmp_path / "other").write_bytes(bytes(4096))
+    getattr(tmp_path / "g", how)(tmp_path / "f")
+
+    async def main() -> None:
+        async with Rig(settings_in(tmp_path / "state", subsystem(NQN, 1))) as rig:
+            nsid = await rig.target.add_namespace(NQN, NamespaceSettings(path=str(tmp_path / "f")))
+            rig.fake.refuses_open = str(tmp_path)
+            expected = f"it is {NQN} namespace {nsid} already, by another path"
+            with pytest.raises(AlreadyExists, match=expected):
+                await rig.target.add_namespace(NQN, NamespaceSettings(path=str(tmp_path / "g")))
+            with pytest.raises(MediumError, match="in use by another target"):
+                await rig.target.add_namespace(NQN, NamespaceSettings(path=str(tmp_path / "other")))
+
+    run(main())
 
 
 def test_shrinking_waits_for_the_medium_within_a_bound(tmp_path: Path) -> None:

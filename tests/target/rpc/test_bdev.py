@@ -98,7 +98,8 @@ def test_memory_gets_a_name_when_none_is_given(rig: Rig) -> None:
         ("prestage_namespace_resize", {"nqn": NQN, "nsid": 9, "size": "2M"}, -19,
          f"No such device: {NQN} has no namespace 9"),
         ("prestage_namespace_resize", {"nqn": NQN, "nsid": 1, "size": 1000}, -32602,
-         "Invalid parameters: size: found 1000, expected a multiple of the block size, 4096"),
+         ("Invalid parameters: size: found 1000, expected a multiple of the block size, 4096, that "
+          "is not 0")),
         ("prestage_media_control", {"nqn": NQN, "nsid": 9, "kind": "stall", "verb": "arm"}, -19,
          f"No such device: {NQN} has no namespace 9"),
         ("prestage_media_control", {"nqn": NQN, "nsid": 1, "kind": "x", "verb": "arm"}, -22,
