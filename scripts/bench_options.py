@@ -161,11 +161,11 @@ def file_to_write(text: str) -> Path:
 
 
 def folder_to_write(text: str) -> Path:
-    """A folder that can be written to, made if need be."""
+    """A folder that can be written to, or be made when there is something to write."""
     path = Path(text)
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None

@@ -115,10 +115,13 @@ def test_what_cannot_be_written_is_refused_at_once(
     file.write_text("old")
     parse(None, ["--json", str(file)])
     assert file.read_text() == "old"
+    assert parse(None, ["--plot", str(tmp_path / "a" / "b")]).plot == tmp_path / "a" / "b"
+    assert not (tmp_path / "a").exists()
     for name, path in (
         ("--json", tmp_path / "no" / "file"),
         ("--json", tmp_path),
         ("--plot", file),
+        ("--plot", file / "plots"),
     ):
         assert "cannot be written" in refused(capsys, name, str(path))
 
