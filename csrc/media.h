@@ -55,6 +55,9 @@ struct ps_media_limits {
   uint32_t has_volatile_cache; /* 1: SYNC means something */
   uint32_t is_rotational;
   uint32_t size_is_fixed; /* 1: a device; it may be found grown, but never be cut */
+  /* What the medium says of itself; 0: it does not. */
+  uint64_t bandwidth; /* bytes per second that it moves at most */
+  uint64_t read_ns;   /* of a read, without waiting and transfer */
 };
 
 enum ps_media_warning {

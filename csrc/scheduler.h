@@ -39,6 +39,10 @@ struct ps_sched_config {
   uint32_t window;      /* operations under way at most: the medium's queue depth */
   uint32_t merge_bytes; /* neighbouring reads of one class go as one up to here (262144); 0: none */
   uint64_t starvation_ns; /* an undated read or a write that waited longer goes first */
+  /* What the medium says of itself, taken for true until it shows otherwise; 0: it does not, and
+   * until its bandwidth was found nothing is foretold by more than 500 MB/s. */
+  uint64_t bandwidth;  /* bytes per second */
+  uint64_t latency_ns; /* of a read, without waiting and transfer */
 };
 
 /* The scheduler's own: a place in one of its ordered trees. */

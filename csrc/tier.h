@@ -239,6 +239,9 @@ void ps_tier_end_keeps(struct ps_tier *tier, uint64_t now_ns, uint64_t cookie);
 
 /* How many frames the hydrates and keeps of one tenant may hold (default: a quarter of them). */
 void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_frames);
+/* How many frames they can hold at a time as the tier is shared now: of the limit, what the tenant
+ * has or may take without going into another's share. */
+uint32_t ps_tier_hint_room(const struct ps_tier *tier, uint16_t tenant);
 void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats);
 /* How what the tenant's hints of one kind brought in turned out. */
 void ps_tier_get_outcome(const struct ps_tier *tier, uint16_t tenant, uint32_t source,

@@ -21,11 +21,15 @@ class Scheduler:
     """One scheduler on a clock that the test moves."""
 
     def __init__(
-        self, window: int = 32, merge_bytes: int = 4 * EXTENT, starvation_ns: int = 50 * MS
+        self,
+        window: int = 32,
+        merge_bytes: int = 4 * EXTENT,
+        starvation_ns: int = 50 * MS,
+        **stated: int,
     ) -> None:
         config = ffi.new(
             "struct ps_sched_config *",
-            {"window": window, "merge_bytes": merge_bytes, "starvation_ns": starvation_ns},
+            {"window": window, "merge_bytes": merge_bytes, "starvation_ns": starvation_ns} | stated,
         )
         self.sched = ffi.gc(lib.ps_sched_new(config), lib.ps_sched_free)
         self.now = SECOND

@@ -111,32 +111,42 @@ static void predict(struct ps_hints *hints, uint64_t now_ns, struct intent *inte
   intent->predicted_us = (uint32_t)hints_min(wait_ns / 1000, PAX_READY_NEVER);
 }
 
-/* The verdict, and how much of it is taken. */
-static void judge(struct ps_hints *hints, uint64_t now_ns, struct intent *intent,
-                  const struct warmth *warmth) {
-  uint64_t total = intent->total_bytes;
-  uint64_t cold = total - warmth->bytes;
+/* Takes what comes first of it, `cold_bytes` of what is not there; false: that is nothing. */
+static bool take_prefix(struct ps_hints *hints, uint64_t now_ns, struct intent *intent,
+                        uint64_t lead_bytes, uint64_t cold_bytes) {
+  uint64_t prefix = hints_min(intent->total_bytes, hints_add(lead_bytes, cold_bytes));
+  prefix -= prefix % hints->config.piece_bytes;
+  if (prefix == 0) return false;
+  intent->admitted_bytes = prefix;
+  intent->verdict = PAX_VERDICT_PARTIAL;
+  struct ps_sched_forecast forecast;
+  predict(hints, now_ns, intent, prefix - hints_min(lead_bytes, prefix), &forecast);
+  return true;
+}
+
+/* The verdict, and how much of it is taken: the reason why nothing is, or none. What was brought in
+ * stays until all of it is there, so it has to be held at one time. */
+static uint8_t judge(struct ps_hints *hints, uint64_t now_ns, struct intent *intent,
+                     const struct warmth *warmth) {
+  bool is_late_ok = (intent->wanted & PAX_INTENT_FLAG_LATE_OK) != 0;
+  uint64_t cold = intent->total_bytes - warmth->bytes;
+  uint64_t frames = ps_tier_hint_room(hints->tier, intent->tenant);
+  uint64_t room = frames << hints->slot_shift;
   struct ps_sched_forecast forecast;
   predict(hints, now_ns, intent, cold, &forecast);
-  intent->admitted_bytes = total;
-  if (forecast.bytes_in_time >= cold) {
-    intent->verdict = PAX_VERDICT_ACCEPTED;
-    return;
-  }
-  if ((intent->wanted & PAX_INTENT_FLAG_LATE_OK) != 0) {
-    intent->verdict = PAX_VERDICT_LATE;
-    return;
+  bool is_in_time = forecast.bytes_in_time >= cold;
+  if (room >= cold && (is_in_time || is_late_ok)) {
+    intent->admitted_bytes = intent->total_bytes;
+    intent->verdict = is_in_time ? PAX_VERDICT_ACCEPTED : PAX_VERDICT_LATE;
+    return PAX_REASON_NONE;
   }
   intent->admitted_bytes = 0;
   intent->verdict = PAX_VERDICT_DROPPED;
-  if ((intent->wanted & PAX_INTENT_FLAG_PREFIX) == 0) return;
-  uint64_t prefix = hints_min(total, warmth->lead_bytes + forecast.bytes_in_time);
-  prefix -= prefix % hints->config.piece_bytes;
-  if (prefix == 0) return;
-  intent->admitted_bytes = prefix;
-  intent->verdict = PAX_VERDICT_PARTIAL;
-  uint64_t lead = hints_min(warmth->lead_bytes, prefix);
-  predict(hints, now_ns, intent, prefix - lead, &forecast);
+  bool is_prefix_ok = (intent->wanted & PAX_INTENT_FLAG_PREFIX) != 0 && !is_late_ok;
+  uint64_t possible = hints_min(room, forecast.bytes_in_time);
+  if (is_prefix_ok && take_prefix(hints, now_ns, intent, warmth->lead_bytes, possible))
+    return PAX_REASON_NONE;
+  return room >= cold ? PAX_REASON_DEADLINE : PAX_REASON_ROOM;
 }
 
 static void tell(struct ps_hints *hints, uint64_t now_ns, const struct ps_hints_scope *scope,
@@ -194,8 +204,8 @@ static uint8_t act_on(struct ps_hints *hints, uint64_t now_ns, uint32_t index, e
   }
   intent->warm_bytes = 0; /* counted again as it is walked */
   hints_cursor_start(hints_set(hints, intent->set), &intent->walk);
-  judge(hints, now_ns, intent, warmth);
-  if (intent->verdict == PAX_VERDICT_DROPPED) return PAX_REASON_DEADLINE;
+  uint8_t reason = judge(hints, now_ns, intent, warmth);
+  if (reason != PAX_REASON_NONE) return reason;
   hints_queue_intent(hints, now_ns, index);
   return PAX_REASON_NONE;
 }

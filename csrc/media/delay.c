@@ -92,6 +92,14 @@ static int control(struct ps_media *media, const char *verb, char *error, size_t
   return 0;
 }
 
+static void get_limits(struct ps_media *media, struct ps_media_limits *limits) {
+  struct delay_media *delay = of(media);
+  ps_shim_get_limits(media, limits);
+  pthread_mutex_lock(&delay->shim.lock);
+  limits->read_ns += delay->values[READ_US] * 1000;
+  pthread_mutex_unlock(&delay->shim.lock);
+}
+
 static void close_delay(struct ps_media *media, bool abandon) {
   struct delay_media *delay = of(media);
   assert(abandon || delay->hold.count == 0);
@@ -102,7 +110,7 @@ static void close_delay(struct ps_media *media, bool abandon) {
 
 static const struct ps_media_kind kind = {
     .name = "delay",
-    .get_limits = ps_shim_get_limits,
+    .get_limits = get_limits,
     .start = ps_shim_start,
     .submit = submit,
     .kick = ps_shim_kick,

@@ -41,6 +41,20 @@ struct ps_flash *ps_flash_new(const struct ps_flash_config *config) {
 
 void ps_flash_free(struct ps_flash *flash) { free(flash); }
 
+static uint64_t whole(double value) {
+  return value < (double)INT64_MAX ? (uint64_t)value : INT64_MAX;
+}
+
+uint64_t ps_flash_bandwidth(const struct ps_flash_config *config) {
+  assert(config != NULL && is_good(config));
+  return whole(config->bandwidth / config->scale);
+}
+
+uint64_t ps_flash_read_ns(const struct ps_flash_config *config) {
+  assert(config != NULL && is_good(config));
+  return whole(config->read_median_us * 1000 * config->scale);
+}
+
 /* Box and Muller's way from two fractions to one normal number. */
 static double normal(uint64_t seed, uint64_t number) {
   double radius = sqrt(-2 * log(1 - ps_fraction(seed, 2 * number)));

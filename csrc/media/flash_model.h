@@ -46,6 +46,9 @@ struct ps_flash_item *ps_flash_reap(struct ps_flash *flash, uint64_t now_ns);
 uint64_t ps_flash_next_time(const struct ps_flash *flash);
 /* Latency of the request with this number, without waiting and transfer, in nanoseconds. */
 uint64_t ps_flash_latency(const struct ps_flash_config *config, uint32_t op, uint64_t number);
+/* What it moves at most, in bytes per second, and the median latency of its reads. */
+uint64_t ps_flash_bandwidth(const struct ps_flash_config *config);
+uint64_t ps_flash_read_ns(const struct ps_flash_config *config);
 /* cffi: end */
 
 #endif

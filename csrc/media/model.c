@@ -65,6 +65,7 @@ struct model_item {
 
 struct model_media {
   struct ps_shim shim;
+  struct ps_flash_config config;
   struct ps_flash *flash;
   struct model_item *items; /* as many as the queue depth */
   struct model_item *free;
@@ -130,6 +131,13 @@ static uint64_t next_time(struct ps_media *media) {
   return below < due ? below : due;
 }
 
+static void get_limits(struct ps_media *media, struct ps_media_limits *limits) {
+  const struct ps_flash_config *config = &of(media)->config;
+  ps_shim_get_limits(media, limits);
+  limits->bandwidth = ps_flash_bandwidth(config);
+  limits->read_ns = ps_flash_read_ns(config);
+}
+
 static void free_model(struct model_media *model) {
   ps_flash_free(model->flash);
   free(model->items);
@@ -144,7 +152,7 @@ static void close_model(struct ps_media *media, bool abandon) {
 
 static const struct ps_media_kind kind = {
     .name = "model",
-    .get_limits = ps_shim_get_limits,
+    .get_limits = get_limits,
     .start = ps_shim_start,
     .submit = submit,
     .kick = ps_shim_kick,
@@ -200,6 +208,7 @@ static struct model_media *make(const struct ps_spec_report *report,
     free(model);
     return NULL;
   }
+  model->config = *config;
   model->flash = ps_flash_new(config);
   model->items = calloc(model->shim.depth, sizeof *model->items);
   if (model->flash == NULL || model->items == NULL) {

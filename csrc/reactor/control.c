@@ -192,7 +192,9 @@ static void detach(struct ps_core *core, struct volume *volume) {
 static int attach(struct ps_core *core, struct volume *volume) {
   const struct ps_sched_config sched = {.window = volume->limits.queue_depth,
                                         .merge_bytes = core->config.merge_bytes,
-                                        .starvation_ns = core->config.starvation_ns};
+                                        .starvation_ns = core->config.starvation_ns,
+                                        .bandwidth = volume->limits.bandwidth,
+                                        .latency_ns = volume->limits.read_ns};
   volume->size = volume->limits.size;
   volume->sched = ps_sched_new(&sched);
   if (volume->sched == NULL) return -ENOMEM;

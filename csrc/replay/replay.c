@@ -105,7 +105,9 @@ static bool make_medium(struct ps_replay *replay, char *error, size_t size) {
     return refuse(error, size, "flash: no memory, or a number is out of range");
   struct ps_sched_config sched = {.window = config->flash.channels,
                                   .merge_bytes = config->merge_bytes,
-                                  .starvation_ns = config->starvation_ns};
+                                  .starvation_ns = config->starvation_ns,
+                                  .bandwidth = ps_flash_bandwidth(&config->flash),
+                                  .latency_ns = ps_flash_read_ns(&config->flash)};
   replay->sched = ps_sched_new(&sched);
   return replay->sched != NULL || refuse(error, size, "no memory for a scheduler");
 }

@@ -3,8 +3,11 @@
 
 #include "internal.h"
 
-#define OVERTAKING_START_NS 1e8 /* counts as seen, with nothing in it */
-#define ROUNDS 3                /* of the search for a time that covers what will come until then */
+/* So long counts as seen, with nothing in it; on a slow medium as long as it takes to move so much,
+ * so that one job there is not taken for the first of very many. */
+#define OVERTAKING_START_NS 1e8
+#define OVERTAKING_START_BYTES 8388608.0
+#define ROUNDS 3 /* of the search for a time that covers what will come until then */
 
 /* ---- what comes ---- */
 
@@ -40,7 +43,8 @@ void overtaking_note(struct overtaking *overtaking, uint64_t now_ns, uint64_t sl
 }
 
 /* Bytes of jobs that will come within `time_ns` and have to go within it as well. */
-static double overtaking_bytes(const struct overtaking *overtaking, double time_ns) {
+static double overtaking_bytes(const struct overtaking *overtaking, double start_ns,
+                               double time_ns) {
   double sum = 0; /* of bytes, each times how long it would come: this is done for every intent */
   for (uint32_t i = PS_SCHED_OVERTAKERS - overtaking->used; i < PS_SCHED_OVERTAKERS; i++) {
     double bytes = overtaking->bytes[i];
@@ -49,13 +53,13 @@ static double overtaking_bytes(const struct overtaking *overtaking, double time_
     if (until <= 0) break;
     sum += until;
   }
-  return sum / (overtaking->seen_ns + OVERTAKING_START_NS);
+  return sum / (overtaking->seen_ns + start_ns);
 }
 
 /* ---- what becomes of a job ---- */
 
 static double time_for(const struct ps_sched *sched, double bytes) {
-  return bytes * 1e9 / meter_left_over(&sched->meter);
+  return bytes * 1e9 / meter_promised(&sched->meter);
 }
 
 /* How long it takes in the order of arrival: what comes later overtakes when its time comes. Where
@@ -63,8 +67,9 @@ static double time_for(const struct ps_sched *sched, double bytes) {
  * come would make a large one of the time. */
 static double time_in_turn(const struct ps_sched *sched, double bytes) {
   double time_ns = time_for(sched, bytes);
+  double start_ns = fmax(OVERTAKING_START_NS, time_for(sched, OVERTAKING_START_BYTES));
   for (uint32_t i = 0; i < ROUNDS; i++)
-    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, time_ns));
+    time_ns = time_for(sched, bytes + overtaking_bytes(&sched->overtaking, start_ns, time_ns));
   return time_ns;
 }
 

@@ -92,9 +92,10 @@ struct meter {
   double share;
   uint64_t share_ns, share_bytes, share_from_ns;
   bool is_pending;
+  bool is_stated; /* the medium says its bandwidth itself */
 };
 
-void meter_init(struct meter *meter, uint32_t most_window);
+void meter_init(struct meter *meter, const struct ps_sched_config *config);
 /* An operation starts: notes in it when its last byte is expected. */
 void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *item, uint32_t bytes,
                  uint32_t in_flight);
@@ -114,6 +115,8 @@ void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64
 void meter_job_bytes(struct meter *meter, uint64_t bytes);
 /* Bytes per second that dated jobs get. */
 double meter_left_over(const struct meter *meter);
+/* The same, to be promised: less as long as little is known of the medium. */
+double meter_promised(const struct meter *meter);
 
 /* ---- what comes and must go before others (forecast.c) ---- */
 

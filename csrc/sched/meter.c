@@ -21,7 +21,8 @@
 
 #include "internal.h"
 
-#define START_BANDWIDTH 4e9
+#define START_BANDWIDTH 4e9      /* it is found sooner from above */
+#define CAUTIOUS_BANDWIDTH 500e6 /* what is promised by one too large is not kept */
 #define LEAST_BANDWIDTH 1e6
 #define MOST_BANDWIDTH 1e12
 #define START_LATENCY_NS 100e3
@@ -73,17 +74,6 @@
 #define SHARE_SAMPLE_NS MS_NS
 #define SHARE_MEMORY_NS 200e6
 
-void meter_init(struct meter *meter, uint32_t most_window) {
-  assert(meter != NULL && most_window > 0);
-  *meter = (struct meter){.bandwidth = START_BANDWIDTH,
-                          .latency_ns = START_LATENCY_NS,
-                          .spread_ns = START_LATENCY_NS / 8,
-                          .time_ns = START_LATENCY_NS,
-                          .most_window = most_window,
-                          .window = fmin(START_WINDOW, most_window),
-                          .share = START_SHARE};
-}
-
 double meter_transfer_ns(const struct meter *meter, uint64_t bytes) {
   return (double)bytes * 1e9 / meter->bandwidth;
 }
@@ -130,6 +120,21 @@ void meter_start(struct meter *meter, uint64_t now_ns, struct ps_sched_item *ite
 
 static double between(double value, double least, double most) {
   return fmin(fmax(value, least), most);
+}
+
+void meter_init(struct meter *meter, const struct ps_sched_config *config) {
+  assert(meter != NULL && config != NULL && config->window > 0);
+  double bandwidth = config->bandwidth > 0 ? (double)config->bandwidth : START_BANDWIDTH;
+  double latency_ns = config->latency_ns > 0 ? (double)config->latency_ns : START_LATENCY_NS;
+  latency_ns = fmax(latency_ns, LEAST_LATENCY_NS);
+  *meter = (struct meter){.bandwidth = between(bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH),
+                          .latency_ns = latency_ns,
+                          .spread_ns = latency_ns / 8,
+                          .time_ns = latency_ns,
+                          .most_window = config->window,
+                          .window = fmin(START_WINDOW, config->window),
+                          .share = START_SHARE,
+                          .is_stated = config->bandwidth > 0};
 }
 
 /* One more point; of `memory` points, those before fade. */
@@ -352,8 +357,11 @@ void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64
     meter->share_ns += backlog_ns(meter, now_ns) + (uint64_t)meter_transfer_ns(meter, rest_bytes);
   meter->share_from_ns = now_ns;
   meter->is_pending = is_pending;
+  /* What is taken in one go is moved afterwards: a sample is no shorter than that. */
+  double moved_ns = meter_transfer_ns(meter, meter->share_bytes);
   if (meter->share_ns < SHARE_SAMPLE_NS) return;
-  double got = meter_transfer_ns(meter, meter->share_bytes) / (double)meter->share_ns;
+  if ((double)meter->share_ns < fmin(moved_ns, SHARE_MEMORY_NS)) return;
+  double got = moved_ns / (double)meter->share_ns;
   double weight = 1 - exp(-(double)meter->share_ns / SHARE_MEMORY_NS);
   meter->share += (between(got, 0.01, 1) - meter->share) * weight;
   meter->share_ns = 0;
@@ -363,3 +371,10 @@ void meter_pending(struct meter *meter, uint64_t now_ns, bool is_pending, uint64
 void meter_job_bytes(struct meter *meter, uint64_t bytes) { meter->share_bytes += bytes; }
 
 double meter_left_over(const struct meter *meter) { return meter->bandwidth * meter->share; }
+
+double meter_promised(const struct meter *meter) {
+  assert(meter != NULL);
+  bool is_known = meter->is_stated || meter->first.count >= FIRST_READS;
+  return is_known ? meter_left_over(meter)
+                  : fmin(meter->bandwidth, CAUTIOUS_BANDWIDTH) * meter->share;
+}

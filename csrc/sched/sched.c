@@ -13,7 +13,7 @@ struct ps_sched *ps_sched_new(const struct ps_sched_config *config) {
   struct ps_sched *sched = calloc(1, sizeof(*sched));
   if (sched == NULL) return NULL;
   sched->config = *config;
-  meter_init(&sched->meter, config->window);
+  meter_init(&sched->meter, config);
   tree_set_cost(&sched->dated, 1);
   tree_set_cost(&sched->guesses, 1);
   tree_set_cost(&sched->jobs, 1e9 / meter_left_over(&sched->meter));

@@ -133,6 +133,15 @@ void ps_tier_set_tenant(struct ps_tier *tier, uint16_t tenant, uint32_t hint_fra
   tier->tenants[tenant].hint_limit = hint_frames;
 }
 
+uint32_t ps_tier_hint_room(const struct ps_tier *tier, uint16_t tenant) {
+  assert(tier != NULL && tenant < tier->config.tenant_count);
+  uint32_t limit = tier->tenants[tenant].hint_limit;
+  uint32_t share = tier_share(tier, tenant);
+  uint32_t reach = tier->tenants[tenant].stats.frames + tier->frames_free;
+  uint32_t most = reach > share ? reach : share;
+  return limit < most ? limit : most;
+}
+
 void ps_tier_get_tenant(const struct ps_tier *tier, uint16_t tenant, struct ps_tier_tenant *stats) {
   assert(tier != NULL && stats != NULL && tenant < tier->config.tenant_count);
   *stats = tier->tenants[tenant].stats;

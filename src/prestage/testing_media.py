@@ -85,6 +85,8 @@ class Limits:
     warnings: int
     has_volatile_cache: bool
     is_rotational: bool
+    bandwidth: int
+    read_ns: int
 
 
 @ffi.callback("void(struct ps_media_request *)")  # type: ignore[untyped-decorator, unused-ignore]
@@ -140,6 +142,8 @@ class Medium:
             raw.warnings,
             bool(raw.has_volatile_cache),
             bool(raw.is_rotational),
+            raw.bandwidth,
+            raw.read_ns,
         )
 
     def submit(

@@ -78,6 +78,42 @@ def test_wanting_it_late_counts_before_wanting_a_prefix() -> None:
     assert rig.outcome(1).admitted_bytes == 60 * SLOT
 
 
+@pytest.mark.parametrize("flags", [IntentFlag.NONE, LATE_OK, LATE_OK | PREFIX])
+def test_more_than_the_tenants_hints_may_hold_is_dropped_for_room(flags: IntentFlag) -> None:
+    rig = Rig(budget={"tier_bytes": 8 * SLOT})
+    rig.submit(intent(1, *range(9), flags=flags), intent(2, *range(8), flags=flags))
+    assert end_of(rig, 1) == (State.DROPPED, Reason.ROOM)
+    assert rig.outcome(1).admitted_bytes == 0
+    assert rig.outcome(2).verdict == Verdict.ACCEPTED
+    rig.run()
+    assert end_of(rig, 2) == (State.MET, Reason.NONE)
+
+
+def test_the_prefix_that_the_tenants_hints_may_hold_is_taken() -> None:
+    rig = Rig(budget={"tier_bytes": 9 * SLOT})
+    rig.submit(intent(1, *range(20), flags=PREFIX))
+    piece = CONFIG["piece_bytes"]
+    found = rig.outcome(1)
+    assert (found.verdict, found.admitted_bytes) == (Verdict.PARTIAL, 9 * SLOT // piece * piece)
+    rig.run()
+    assert end_of(rig, 1) == (State.MET, Reason.NONE)
+
+
+def test_what_another_tenant_has_for_its_share_is_no_room() -> None:
+    rig = Rig(frames=32)
+    rig.warm(*range(32, 48), tenant=1)
+    rig.warm(*range(16), tenant=0)
+    rig.submit(intent(1, *range(17, 32), 48, 49))
+    assert end_of(rig, 1) == (State.DROPPED, Reason.ROOM)
+
+
+def test_what_is_warm_needs_no_room() -> None:
+    rig = Rig(budget={"tier_bytes": 8 * SLOT})
+    rig.warm(*range(20))
+    rig.submit(intent(1, *range(28)))
+    assert rig.outcome(1).verdict == Verdict.ACCEPTED
+
+
 def test_a_prefix_of_nothing_is_dropped() -> None:
     rig = Rig()
     rig.submit(intent(1, *range(60), deadline_us=0, flags=PREFIX))

@@ -57,18 +57,20 @@ def test_another_tenants_cancel_makes_no_room(what: CancelWhat) -> None:
 @pytest.mark.parametrize("what", list(CancelWhat))
 def test_a_pending_intent_that_is_withdrawn_lets_go_what_had_come(what: CancelWhat) -> None:
     rig = Rig(budget={"tier_bytes": LIMIT * SLOT})
-    rig.submit(intent(3, *range(60), deadline_us=NEVER_US, session=SESSION))
-    rig.run(rounds=20)
+    rig.submit(intent(3, *range(LIMIT), deadline_us=NEVER_US, session=SESSION))
+    rig.start()
+    while rig.hint_frames() < LIMIT:
+        rig.end_first()
+        rig.start()
     assert end_of(rig, 3)[0] == State.PENDING
-    assert rig.hint_frames() == LIMIT
     rig.submit(Cancel(what, SESSION if what == CancelWhat.SESSION else 3))
     assert is_brought_in(rig, *range(56, 64))
 
 
 def test_an_intent_that_is_replaced_lets_go_what_had_come() -> None:
     rig = Rig(budget={"tier_bytes": LIMIT * SLOT})
-    rig.submit(intent(3, *range(60), deadline_us=NEVER_US))
-    rig.run(rounds=20)
+    rig.submit(intent(3, *range(LIMIT), deadline_us=NEVER_US))
+    rig.end_first()
     rig.submit(intent(3, *range(56, 64)))
     rig.run()
     assert end_of(rig, 3)[0] == State.MET
@@ -76,7 +78,7 @@ def test_an_intent_that_is_replaced_lets_go_what_had_come() -> None:
 
 def test_an_intent_that_is_dropped_lets_go_what_had_come() -> None:
     rig = Rig(budget={"tier_bytes": LIMIT * SLOT})
-    rig.submit(intent(3, *range(60), deadline_us=NEVER_US))
+    rig.submit(intent(3, *range(LIMIT), deadline_us=NEVER_US))
     rig.start()
     rig.end(rig.started[0])
     rig.end(rig.started[0], EIO)

@@ -311,6 +311,16 @@ def test_wrappers_pass_limits_and_sizes_through(tmp_path: Path) -> None:
         assert medium.limits.size == 2 << 20
 
 
+def test_a_model_says_its_pace_and_a_delay_adds_to_it(tmp_path: Path) -> None:
+    model = f"model:{tmp_path}/f,create=1,size=1M,seed=1,read_us=150,read_p99_us=400,write_us=50"
+    with Medium(f"{model},bandwidth=4M,channels=8") as medium:
+        assert (medium.limits.bandwidth, medium.limits.read_ns) == (4 << 20, 150_000)
+    with Medium(f"delay:read_us=1000|{model},bandwidth=4M,channels=8,scale=2") as medium:
+        assert (medium.limits.bandwidth, medium.limits.read_ns) == (2 << 20, 1_300_000)
+    with Medium(RAM) as medium:
+        assert (medium.limits.bandwidth, medium.limits.read_ns) == (0, 0)
+
+
 def test_orders_from_many_threads_while_requests_run() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from sched_support import (
@@ -169,6 +170,63 @@ def test_writes_and_syncs_that_take_long_do_not_make_the_medium_slow() -> None:
 
 
 # ---- forecasts ----
+
+
+@pytest.mark.parametrize("bandwidth", [4e6, 40e6, 2e9])
+def test_the_first_forecast_knows_what_the_medium_says_of_itself(bandwidth: float) -> None:
+    latency_ns = 400 * US
+    sched = Scheduler(bandwidth=int(bandwidth), latency_ns=latency_ns)
+    medium = Medium(sched, bandwidth, latency_ns)
+    size = 32 * EXTENT
+    begin = sched.now
+    ready_ns, in_time = sched.forecast(size, begin + 10 * SECOND)
+    assert in_time == size
+    needed_ns = size * 1e9 / bandwidth
+    assert sched.forecast(size, begin + int(needed_ns / 5))[1] < size / 4
+    sched.job(size, begin + 10 * SECOND)
+    medium.run()
+    assert 0.75 * (ready_ns - begin) < sched.now - begin < 1.35 * (ready_ns - begin)
+
+
+def test_one_urgent_job_on_a_slow_medium_is_not_the_first_of_many() -> None:
+    sched = Scheduler(bandwidth=4_000_000, latency_ns=80 * US)
+    medium = Medium(sched, 4e6)
+    sched.job(8 * EXTENT, sched.now + SECOND // 5)
+    medium.run()
+    begin = sched.now
+    ready_ns, _ = sched.forecast(16 * EXTENT, begin + 5 * SECOND)
+    sched.job(16 * EXTENT, begin + 5 * SECOND)
+    medium.run()
+    assert sched.now - begin == pytest.approx(ready_ns - begin, rel=0.35)
+
+
+def test_pieces_that_take_long_to_move_do_not_look_like_a_small_share() -> None:
+    class Pieces(Scheduler):
+        """Makes all items of a piece at once, as the hints do."""
+
+        def start_piece(self, job: Any, piece: int = 4 * EXTENT) -> Any:
+            for _ in range(min(piece, job.bytes) // EXTENT - 1):
+                job.bytes -= EXTENT
+                self.push(job.sched_class, deadline_ns=job.deadline_ns)
+            return super().start_piece(job)
+
+    sched = Pieces(bandwidth=4_000_000, latency_ns=80 * US)
+    medium = Medium(sched, 4e6)
+    for _ in range(8):
+        begin = sched.now
+        ready_ns, _ = sched.forecast(16 * EXTENT, begin + 5 * SECOND)
+        sched.job(16 * EXTENT, begin + 5 * SECOND)
+        medium.run()
+        assert 0.7 < (ready_ns - begin) / (sched.now - begin) < 1.4
+        sched.now += SECOND // 10
+
+
+def test_little_is_promised_of_a_medium_of_which_nothing_is_known() -> None:
+    sched = Scheduler()
+    size = 1 << 30
+    ready_ns, _ = sched.forecast(size, sched.now + 100 * SECOND)
+    assert ready_ns - sched.now > size / 500e6 * SECOND
+    assert sched.stats().bandwidth == 4_000_000_000, "it is tried out as a fast one"
 
 
 def test_a_forecast_comes_true_on_a_medium_of_its_own() -> None:
