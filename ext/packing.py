@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from . import layout
+from . import layout, rules
 from .errors import BadRecord
 
 _CODES: Final = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
@@ -42,7 +42,9 @@ class Packer:
                 continue
             value, (least, most) = values.get(field.name, 0), _limits(field)
             if not isinstance(value, int) or not least <= value <= most:
-                return f"{field.name}: found {value!r} (expected a number from {least} to {most})"
+                expected = rules.bounds_of(values.get("type", 0), field.name)
+                expected = expected or f"a number from {least} to {most}"
+                return f"{field.name}: found {value!r} (expected {expected})"
         return "a field has a value that does not fit it"
 
     def unpack(self, data: bytes | bytearray | memoryview, offset: int = 0) -> dict[str, Any]:

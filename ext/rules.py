@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ from .names import CancelWhat, Fault, RecordType, SetOp
 TARGET_SET: Final = 1 << 63
 """The highest bit of a set id: the target made the set (Dataset Management), no host may."""
 MOST_CONFIDENCE: Final = 100
+BOUNDS: Final = re.compile(r"[0-9]+ to [0-9]+")
 
 Values = dict[str, Any]
 
@@ -96,6 +98,12 @@ def explain_fields(values: Values) -> str:
     if rule is None:
         return ""
     return f"{rule.name}: found {values[rule.name]} (expected {rule.expected})"
+
+
+def bounds_of(kind: int, name: str) -> str:
+    """Return in words the bounds of a field narrower than its bytes; "": there are none."""
+    found = (rule.expected for rule in _RULES.get(kind, ()) if rule.name == name)
+    return next((text for text in found if BOUNDS.fullmatch(text)), "")
 
 
 def _broken(values: Values) -> Rule | None:

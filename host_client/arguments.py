@@ -8,6 +8,8 @@ from numbers import Real
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from prestage.host_client.errors import InvalidRequest
 
 
@@ -15,6 +17,12 @@ def require(value: Any, kind: type | tuple[type, ...], name: str, expected: str)
     """Raise `InvalidRequest` unless a value is of a kind."""
     if not isinstance(value, kind):
         raise InvalidRequest(f"found {value!r}", name, expected)
+
+
+def flag(value: Any, name: str) -> bool:
+    """Return a bool, numpy's too. Raises `InvalidRequest`: what else is true often is not meant."""
+    require(value, (bool, np.bool_), name, "True or False")
+    return bool(value)
 
 
 def integer(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:

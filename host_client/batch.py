@@ -34,7 +34,7 @@ def extents_of(namespace: Namespace, slba: Any, nlb: Any) -> tuple[Blocks, Block
     wrong = (counts < 1) | (starts < 0) | (counts > namespace.blocks - starts.clip(0))
     if wrong.any():
         at = int(wrong.argmax())
-        expected = f"at least one of its blocks, 0 to {namespace.blocks - 1}"
+        expected = f"1 block or more, all within its blocks 0 to {namespace.blocks - 1}"
         found = f"found {counts[at]} blocks from {starts[at]} on, extent {at}"
         raise InvalidRequest(found, f"namespace {namespace.nsid}", expected)
     return starts, counts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from prestage.host_client import nvme
 from prestage.host_client.address import parse_target
-from prestage.host_client.arguments import integer
+from prestage.host_client.arguments import flag, integer
 from prestage.host_client.batch import Blocks, borrow, extents_of, pieces_of
 from prestage.host_client.connection import Connection
 from prestage.host_client.engine import Batch, Memory
@@ -140,7 +140,7 @@ class Controller(Connection):
 
     async def _read(self, move: Mover, nsid: int, hint: ReadHint, *, fua: bool) -> None:
         """Read as `move` says, by the dated read where it is wished for and the target has it."""
-        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        control = nvme.FORCE_UNIT_ACCESS if flag(fua, "fua") else 0
         if not await self._dated_read(move, nsid, hint, control):
             plain = partial(
                 nvme.block_entry, nvme.Io.READ, nsid, control=control, cdw13=hint.attributes
@@ -181,7 +181,7 @@ class Controller(Connection):
         write is not atomic. When the connection is lost, it may have been written or not.
         """
         namespace = self._known(nsid) or await self.namespace(nsid)
-        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        control = nvme.FORCE_UNIT_ACCESS if flag(fua, "fua") else 0
         entry = partial(nvme.block_entry, nvme.Io.WRITE, namespace.nsid, control=control)
         with as_bytes(data, "data") as view:
             extent = extent_of(namespace, offset=offset, length=len(view), slba=slba, nlb=None)
@@ -196,7 +196,7 @@ class Controller(Connection):
         of the others may have been written or not. `fua`: as in `write`.
         """
         namespace = self._known(nsid) or await self.namespace(nsid)
-        control = nvme.FORCE_UNIT_ACCESS if fua else 0
+        control = nvme.FORCE_UNIT_ACCESS if flag(fua, "fua") else 0
         entry = partial(nvme.block_entry, nvme.Io.WRITE, namespace.nsid, control=control)
         starts, counts = extents_of(namespace, slba, nlb)
         await self._move_many(namespace, starts, counts, data, entry, repeat=False)
@@ -324,7 +324,7 @@ class Controller(Connection):
         """Make blocks read as zeros without sending any; `deallocate`: they may lose their room."""
         namespace = await self.namespace(nsid)
         extent = extent_of(namespace, offset=offset, length=length, slba=slba, nlb=nlb)
-        control = nvme.DEALLOCATE if deallocate else 0
+        control = nvme.DEALLOCATE if flag(deallocate, "deallocate") else 0
         zeroes = partial(nvme.block_entry, nvme.Io.WRITE_ZEROES, namespace.nsid, control=control)
         for one in pieces(extent):
             entry = zeroes(one.slba, one.nlb)
@@ -352,9 +352,9 @@ class Controller(Connection):
         nsid = integer(nsid, "nsid", 1, nvme.ALL_NAMESPACES)
         every = _ranges_data(ranges, integer(attributes, "attributes", 0, 0xFFFFFFFF))
         cdw11 = (
-            (nvme.INTEGRAL_READ if integral_read else 0)
-            | (nvme.INTEGRAL_WRITE if integral_write else 0)
-            | (nvme.RANGES_DEALLOCATE if deallocate else 0)
+            (nvme.INTEGRAL_READ if flag(integral_read, "integral_read") else 0)
+            | (nvme.INTEGRAL_WRITE if flag(integral_write, "integral_write") else 0)
+            | (nvme.RANGES_DEALLOCATE if flag(deallocate, "deallocate") else 0)
         )
         most_bytes = nvme.MAX_RANGES * nvme.RANGE_BYTES
         for start in range(0, len(every), most_bytes):

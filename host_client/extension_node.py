@@ -51,7 +51,7 @@ class ExtensionNodeCarrier(DeviceNode):
             return None
         return capability
 
-    async def submit(self, batch: bytes, mailbox: int, *, asks: bool) -> Taken | None:
+    async def submit(self, batch: bytes, mailbox: int) -> Taken | None:
         """Write a batch into a mailbox; its answer page says what became of it."""
         await asyncio.to_thread(self._write, layout.PAGE_MAILBOXES + mailbox, batch)
         return None

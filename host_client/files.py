@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from prestage.host_client.address import SCHEME
+from prestage.host_client.arguments import flag
 from prestage.host_client.controller import Controller, connect
 from prestage.host_client.errors import HostError, InvalidRequest
 from prestage.host_client.nvme import Access
@@ -161,7 +162,7 @@ class NamespaceFile:
 
     def __init__(self, blocks: Blocks, *, read_ahead: bool = False) -> None:
         self._blocks = blocks
-        self._read_ahead = read_ahead
+        self._read_ahead = flag(read_ahead, "read_ahead")
         self._position = 0
         self._next = 0
         """Where the last read ended: one that begins there continues it."""

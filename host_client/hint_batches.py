@@ -134,8 +134,9 @@ class Batches:
 
     async def _send(self, batch: bytes, *, asks: bool, used: set[int]) -> Report:
         async with self._mailbox(used) as mailbox:
-            taken = await self.carrier.submit(batch, mailbox, asks=asks)
-            if taken is not None and not asks:
+            taken = await self.carrier.submit(batch, mailbox)
+            # Why something was dropped stands in the answer alone.
+            if taken is not None and not asks and not taken.dropped:
                 return Report(taken.accepted, taken.dropped, taken.unknown)
             page = decode_answer(await self.carrier.answer(mailbox))
         sequence = int.from_bytes(batch[24:28], "little")

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from prestage.ext.pages import Capability
 
-NO_MAILBOX = 0xFFFFFFFF
-
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -38,11 +36,10 @@ class HintCarrier(Protocol):
     async def capability(self) -> Capability | None:
         """Return what the target offers by this carrier; None: no PAX that we know."""
 
-    async def submit(self, batch: bytes, mailbox: int, *, asks: bool) -> Taken | None:
+    async def submit(self, batch: bytes, mailbox: int) -> Taken | None:
         """Send a batch; None: only the answer page of `mailbox` says what became of it.
 
-        `asks`: the answer page is wanted anyway, for what its records ask. Raises `BatchRefused`
-        where the carrier says so at once.
+        Raises `BatchRefused` where the carrier says so at once.
         """
 
     async def answer(self, mailbox: int) -> bytes:

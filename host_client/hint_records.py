@@ -22,7 +22,7 @@ from prestage.ext.records import (
     SetRecord,
     Signature,
 )
-from prestage.host_client.arguments import time_span
+from prestage.host_client.arguments import flag, time_span
 from prestage.host_client.errors import InvalidHint, InvalidRequest
 from prestage.host_client.read_hint import DEFAULT_PRIORITY, Seconds, microseconds
 
@@ -48,6 +48,32 @@ def as_ranges(ranges: Ranges) -> tuple[Range, ...]:
         )
     except TypeError as error:
         raise InvalidHint(f"{error}", "ranges", "pairs of SLBA and NLB") from None
+
+
+def as_integers(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return numbers, in lists or an array, as an array. Raises `InvalidHint` for what is none."""
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidHint(f"{error}", name, "integers") from None
+    require_integers(found, name)
+    return found
+
+
+def as_vectors(value: Any) -> np.ndarray[Any, Any]:
+    """Return vectors, a list of bytes or an array of numbers, as an array. Raises `InvalidHint`."""
+    expected = "for many ranges an array [count, 8] or [count, 16] of uint8, or a list of bytes"
+    try:
+        if isinstance(value, list | tuple):
+            value = [
+                np.frombuffer(one, np.uint8) if isinstance(one, bytes) else one for one in value
+            ]
+        found = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidHint(f"{error}", "vector", expected) from None
+    if found.dtype.kind not in "iu":
+        raise InvalidHint(f"found {type(value).__name__} {found.dtype}", "vector", expected)
+    return found
 
 
 def require_integers(array: np.ndarray[Any, Any], name: str) -> None:
@@ -97,11 +123,19 @@ def _as_hint(value: Seconds, name: str) -> int:
         raise InvalidHint(error.what, error.where, error.expected) from None
 
 
+def hint_flag(value: Any, name: str) -> bool:
+    """Return a bool. Raises `InvalidHint`."""
+    try:
+        return flag(value, name)
+    except InvalidRequest as error:
+        raise InvalidHint(error.what, error.where, error.expected) from None
+
+
 def set_record(
     op: SetOp, set_id: int, ranges: Ranges, *, nsid: int, ordered: bool, ttl: Seconds | None
 ) -> SetRecord:
     """Return a SET record (specification, 5.2.3)."""
-    flags = SetFlag.ORDERED if ordered else SetFlag.NONE
+    flags = SetFlag.ORDERED if hint_flag(ordered, "ordered") else SetFlag.NONE
     return SetRecord(set_id, nsid, as_ranges(ranges), op, flags, span_ms(ttl, "ttl"))
 
 
@@ -130,7 +164,7 @@ def intent_record(
     intent_id: int | None = None,
 ) -> Intent:
     """Return an INTENT record (5.2.5); without an id it gets one of its own."""
-    flags = IntentFlag.LATE_OK if late_ok else IntentFlag.NONE
+    flags = IntentFlag.LATE_OK if hint_flag(late_ok, "late_ok") else IntentFlag.NONE
     found = as_ranges(() if ranges is None else ranges)
     if len(found) > MOST_INTENT_RANGES:
         expected = f"at most {MOST_INTENT_RANGES}; define a set of more"
@@ -144,7 +178,7 @@ def intent_record(
         session=session,
         priority=DEFAULT_PRIORITY if priority is None else priority,
         confidence=confidence,
-        flags=flags | (IntentFlag.PREFIX if prefix else IntentFlag.NONE),
+        flags=flags | (IntentFlag.PREFIX if hint_flag(prefix, "prefix") else IntentFlag.NONE),
     )
 
 
@@ -168,8 +202,8 @@ def cancel_record(
         for what, number, is_meant in (
             (CancelWhat.INTENT, intent_id or 0, intent_id is not None),
             (CancelWhat.SESSION, session or 0, session is not None),
-            (CancelWhat.ALL, 0, intents),
-            (CancelWhat.EVERYTHING, 0, everything),
+            (CancelWhat.ALL, 0, hint_flag(intents, "intents")),
+            (CancelWhat.EVERYTHING, 0, hint_flag(everything, "everything")),
         )
         if is_meant
     ]

@@ -11,7 +11,7 @@ Nothing here can make a read fail: a hint call raises `HintError`, and nobody el
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -145,7 +145,7 @@ class Hints:
                 nsid=nsid,
                 writer=batches.writer,
                 sequence=batches.take_sequence(0),
-                flags=SetFlag.ORDERED if ordered else SetFlag.NONE,
+                flags=SetFlag.ORDERED if make.hint_flag(ordered, "ordered") else SetFlag.NONE,
                 ttl_ms=make.span_ms(ttl, "ttl"),
             )
         batches.take_sequence(len(made))
@@ -171,9 +171,9 @@ class Hints:
 
     async def sign(
         self,
-        slba: int | Integers,
-        nlb: int | Integers,
-        vector: bytes | Bytes,
+        slba: int | list[int] | tuple[int, ...] | Integers,
+        nlb: int | list[int] | tuple[int, ...] | Integers,
+        vector: bytes | Sequence[bytes] | Bytes,
         *,
         nsid: int = 1,
         family: int = 0,
@@ -182,22 +182,23 @@ class Hints:
         """Attach locality signatures: the smaller the Hamming distance, the closer (5.2.4).
 
         One range and a vector of 8 or 16 bytes, lowest bits first; or many at a time: `slba` is an
-        array [count], `nlb` another or one number for all, `vector` an array [count, 8] or
-        [count, 16] of uint8. Distances mean something within a `family` (0 to 65535) only.
+        array [count] or a list, `nlb` another or one number for all, `vector` an array [count, 8]
+        or [count, 16] of uint8, or a list of bytes. Distances mean something within a `family` (0
+        to 65535) only.
         """
-        if isinstance(slba, np.ndarray):
-            return await self._sign_many(slba, nlb, vector, nsid=nsid, family=family, ttl=ttl)
-        if isinstance(nlb, np.ndarray):
-            raise InvalidHint(f"found {type(nlb).__name__}", "nlb", "a number, as slba is")
+        if isinstance(slba, np.ndarray | list | tuple):
+            starts = make.as_integers(slba, "slba")
+            return await self._sign_many(starts, nlb, vector, nsid=nsid, family=family, ttl=ttl)
+        if not isinstance(nlb, int | np.integer):
+            raise InvalidHint(f"found {nlb!r}", "nlb", "a number, as slba is")
         record = make.signature_record(nsid, slba, nlb, vector, family=family, ttl=ttl)
         return await self.submit([record])
 
     async def _sign_many(
         self, slba: Integers, nlb: Any, vectors: Any, *, nsid: int, family: int, ttl: Seconds | None
     ) -> Report:
-        counts = np.asarray(nlb)
-        make.require_integers(slba, "slba")
-        make.require_integers(counts, "nlb")
+        counts = make.as_integers(nlb, "nlb")
+        rows = make.as_vectors(vectors)
         if counts.shape not in ((), slba.shape):
             raise InvalidHint(f"found an array {counts.shape}", "nlb", f"a number, or {slba.shape}")
         if not await self._is_there(slba.size):
@@ -207,7 +208,7 @@ class Hints:
             made = encode_signatures(
                 slba,
                 np.broadcast_to(counts, slba.shape),
-                np.asarray(vectors),
+                rows,
                 nsid=nsid,
                 writer=batches.writer,
                 sequence=batches.take_sequence(0),
@@ -346,6 +347,7 @@ class Hints:
         `clear`: what was read is forgotten. Raises `NotSupported` where the carrier has no log.
         """
         self._require()
+        make.hint_flag(clear, "clear")
         with hint_errors(self.carrier.where):
             return decode_events(await self.carrier.events(clear=clear))
 
@@ -361,16 +363,12 @@ class Hints:
 
     # ---- records ----
 
-    async def submit(self, records: Iterable[Record], *, why: bool = False) -> Report:
-        """Send any records of `prestage.ext.records`, as many a page as fit, in order.
-
-        `why`: read the answer page of each batch, also where nothing in it asks, for the reason of
-        what was dropped.
-        """
+    async def submit(self, records: Iterable[Record]) -> Report:
+        """Send any records of `prestage.ext.records`, as many a page as fit, in order."""
         every = make.as_records(records)
         if not await self._is_there(len(every)):
             return Report()
-        asks = why or any(isinstance(one, ASKING) for one in every)
+        asks = any(isinstance(one, ASKING) for one in every)
         return await self._batches.send_all(self._batches.encode(every), asks=asks)
 
     async def _ask(self, records: list[Record]) -> tuple[Answer, ...]:

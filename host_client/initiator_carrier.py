@@ -16,7 +16,7 @@ from prestage.host_client.errors import (
     NvmeError,
     ProtocolError,
 )
-from prestage.host_client.hint_carrier import NO_MAILBOX, Taken
+from prestage.host_client.hint_carrier import Taken
 from prestage.host_client.nvme import Completion
 from prestage.host_client.status import INVALID_FIELD
 
@@ -52,7 +52,7 @@ class InitiatorCarrier:
         await self.controller.wait_connected()
         return self.controller.capability
 
-    async def submit(self, batch: bytes, mailbox: int, *, asks: bool) -> Taken | None:
+    async def submit(self, batch: bytes, mailbox: int) -> Taken | None:
         """Send a batch by the submit opcode, else as a page of the extension namespace."""
         capability = await self._required()
         if not self._has_opcodes(capability):
@@ -62,7 +62,7 @@ class InitiatorCarrier:
         answer = await self.controller.command(
             capability.submit_opcode,
             nsid=await self._namespace(capability),
-            cdw10=mailbox if asks else NO_MAILBOX,
+            cdw10=mailbox,
             data=batch,
         )
         if answer.status & 0x7FF == INVALID_FIELD and answer.dw1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prestage.host_client.address import check_nqn
-from prestage.host_client.arguments import integer, real, require
+from prestage.host_client.arguments import flag, integer, real, require
 from prestage.host_client.engine import DATA_DIGEST, HEADER_DIGEST
 from prestage.host_client.errors import InvalidRequest
 
@@ -69,6 +69,9 @@ class Options:
             raise InvalidRequest(f"found {len(self.host_id_bytes)} bytes", "host_id", "16 bytes")
         integer(self.queues, "queues", 0, 1024)
         integer(self.queue_depth, "queue_depth", 1, 4095)
+        flag(self.header_digest, "header_digest")
+        flag(self.data_digest, "data_digest")
+        flag(self.sq_flow_control, "sq_flow_control")
         real(self.keep_alive_s, "keep_alive_s", 0, 0xFFFFFFFF / 1000)
         real(self.timeout_s, "timeout_s", 0.001, 1e6)
         real(self.loss_timeout_s, "loss_timeout_s", 0, 1e9)

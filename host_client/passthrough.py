@@ -20,7 +20,7 @@ from prestage.ext.pages import Capability, find_capability
 from prestage.host_client import nvme
 from prestage.host_client.device_node import DeviceNode
 from prestage.host_client.errors import BatchRefused, HostError, NotSupported, NvmeError
-from prestage.host_client.hint_carrier import NO_MAILBOX, Taken
+from prestage.host_client.hint_carrier import Taken
 from prestage.host_client.status import INVALID_FIELD
 
 COMMAND = struct.Struct("<BBHIIIQQII6IIIQ")
@@ -80,7 +80,7 @@ class PassthroughCarrier(DeviceNode):
         """Return what Identify Controller has said."""
         return self._capability
 
-    async def submit(self, batch: bytes, mailbox: int, *, asks: bool) -> Taken | None:
+    async def submit(self, batch: bytes, mailbox: int) -> Taken | None:
         """Send a batch by the submit opcode."""
         capability = self._required()
         try:
@@ -89,7 +89,7 @@ class PassthroughCarrier(DeviceNode):
                 IO_COMMAND,
                 capability.submit_opcode,
                 bytearray(batch),
-                cdw10=mailbox if asks else NO_MAILBOX,
+                cdw10=mailbox,
             )
         except PassthroughError as error:
             if error.sct << 8 | error.sc == INVALID_FIELD and error.result >> 32:

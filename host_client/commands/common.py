@@ -15,6 +15,7 @@ from prestage.ext import layout
 from prestage.ext.codec import encode_batches, to_page
 from prestage.ext.records import Range, Record
 from prestage.host_client.address import SCHEME, Address, parse_target
+from prestage.host_client.arguments import integer
 from prestage.host_client.commands.show import out, out_json
 from prestage.host_client.commands.units import parse_ranges, parse_size, uses_bytes
 from prestage.host_client.controller import Controller
@@ -26,6 +27,8 @@ from prestage.host_client.hints import Hints
 from prestage.host_client.initiator_carrier import InitiatorCarrier
 from prestage.host_client.options import Options
 
+MOST_NSID = 0xFFFFFFFE
+MOST_ID = (1 << 64) - 1
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 Subparsers = Any
@@ -127,19 +130,25 @@ async def address_of(args: argparse.Namespace) -> Address:
 
 async def ranges_of(args: argparse.Namespace, hints: Hints | None) -> list[Range]:
     """Return the ranges of the flags; the block size may be known to the target."""
+    integer(args.nsid, "--nsid", 1, MOST_NSID)
     block = None if args.block is None else parse_size(args.block, "--block")
     if block is not None and (block < 512 or block & block - 1):
         raise InvalidRequest(f"found {block}", "--block", "a power of two of 512 or more")
     carrier = None if hints is None else hints.carrier
-    if block is None and uses_bytes(args.range) and isinstance(carrier, InitiatorCarrier):
-        block = (await carrier.controller.namespace(args.nsid)).block_bytes
+    is_asked = block is not None or uses_bytes(args.range)
+    if is_asked and isinstance(carrier, InitiatorCarrier):
+        known = (await carrier.controller.namespace(args.nsid)).block_bytes
+        if block not in (None, known):
+            expected = f"{known}, the block size of namespace {args.nsid}, or no --block"
+            raise InvalidRequest(f"found {block}", "--block", expected)
+        block = known
     return parse_ranges(args.range, block)
 
 
 def set_or_ranges(args: argparse.Namespace, ranges: list[Range]) -> int:
     """Return the set that is meant, 0 for `ranges`. Raises `InvalidRequest` unless it is one."""
-    if args.set == 0:
-        raise InvalidRequest("found 0", "--set", "any but 0")
+    if args.set is not None:
+        integer(args.set, "--set", 1, MOST_ID)
     if bool(ranges) == (args.set is not None):
         found = "both" if ranges else "none"
         raise InvalidRequest(f"found {found}", "--range and --set", "one of them")

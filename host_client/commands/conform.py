@@ -51,6 +51,9 @@ async def _conform(args: argparse.Namespace) -> int:
     _check_folder(args.junit)
     address = await address_of(args)
     first = args.host_nqn or default_host_nqn()
+    if first == args.other_host_nqn:
+        where = "--host-nqn and --other-host-nqn"
+        raise InvalidRequest(f"found {first} twice", where, "two different hosts")
     names = {Tenant.FIRST: first, Tenant.SECOND: args.other_host_nqn or f"{first}-other"}
 
     async def make_host(tenant: Tenant) -> ConformHost:

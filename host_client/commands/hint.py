@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 from prestage.ext.names import SetOp
 from prestage.ext.records import OutcomeAnswer, Range, Record
+from prestage.ext.rules import MOST_CONFIDENCE, TARGET_SET
 from prestage.host_client import hint_records as make
+from prestage.host_client.arguments import integer
 from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
+    MOST_ID,
     Body,
     Subparsers,
     add_ranges,
@@ -25,9 +28,9 @@ from prestage.host_client.commands.json_records import read_records
 from prestage.host_client.commands.pages import add_decode
 from prestage.host_client.commands.show import (
     PRIORITIES,
+    answer_line,
     out,
     out_json,
-    outcome_line,
     report_line,
     status_lines,
 )
@@ -60,16 +63,18 @@ def _says(make_records: Make) -> Body:
             return write_pages(args, make_records(args, await ranges_of(args, None)))
         async with hints_to(args) as hints:
             records = make_records(args, await ranges_of(args, hints))
-            report = await hints.submit(records, why=True)
-            answers = [one for one in report.answers if isinstance(one, OutcomeAnswer)]
+            report = await hints.submit(records)
+            answers = list(report.answers)
+            outcomes = [one for one in answers if isinstance(one, OutcomeAnswer)]
             if getattr(args, "wait", False):
-                answers = [await hints.ended(one.intent_id) for one in answers]
+                outcomes = [await hints.ended(one.intent_id) for one in outcomes]
+                answers = list(outcomes)
         if args.json:
-            out_json({"report": report, "outcomes": answers})
+            out_json({"report": report, "outcomes": outcomes})
         else:
             out(report_line(report))
             for answer in answers:
-                out(outcome_line(answer))
+                out(answer_line(answer))
         return 0
 
     return body
@@ -98,6 +103,7 @@ def _set(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
         raise InvalidRequest("found both", "--extend and --drop", "one of them")
     if bool(ranges) == args.drop:
         raise InvalidRequest(f"found {len(ranges)}", "--range", "some, and none with --drop")
+    integer(args.id, "--id", 1, TARGET_SET - 1)
     op = SetOp.EXTEND if args.extend else SetOp.DROP if args.drop else SetOp.DEFINE
     return [
         make.set_record(
@@ -130,6 +136,7 @@ def _sign(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
     if len(vector) not in (8, 16) or not ranges:
         text = f"found {len(vector)} bytes and {len(ranges)} ranges"
         raise InvalidRequest(text, "--vector and --range", "8 or 16 bytes, at least one range")
+    integer(args.family, "--family", 0, 0xFFFF)
     ttl = _span(args.ttl, "--ttl")
     return [
         make.signature_record(args.nsid, one.slba, one.nlb, vector, family=args.family, ttl=ttl)
@@ -157,6 +164,10 @@ def _add_intend(actions: Subparsers) -> None:
 
 
 def _intend(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
+    if args.id is not None:
+        integer(args.id, "--id", 1, MOST_ID)
+    integer(args.confidence, "--confidence", 0, MOST_CONFIDENCE)
+    integer(args.session, "--session", 0, MOST_ID)
     return [
         make.intent_record(
             ranges,
@@ -198,6 +209,9 @@ def _add_cancel(actions: Subparsers) -> None:
 
 
 def _cancel(args: argparse.Namespace, ranges: list[Range]) -> list[Record]:
+    for value, name in ((args.id, "--id"), (args.session, "--session")):
+        if value is not None:
+            integer(value, name, 1, MOST_ID)
     return [
         make.cancel_record(args.id, args.session, intents=args.intents, everything=args.everything)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from prestage.ext.records import (
     Signature,
 )
 from prestage.host_client.commands.pages import read_file
+from prestage.host_client.commands.show import PRIORITIES
 from prestage.host_client.errors import InvalidRequest
 
 KINDS: dict[str, type[Any]] = {
@@ -45,15 +47,21 @@ SHOWN = 60
 def read_records(file: str) -> list[Record]:
     """Return the records of a file, one JSON object a line. Raises `InvalidRequest`."""
     lines = read_file(file).splitlines()
-    return [
+    records = [
         _record(line, f"{file} line {index}") for index, line in enumerate(lines, 1) if line.strip()
     ]
+    if not records:
+        raise InvalidRequest("nothing is there", file, "a JSON object on each line")
+    return records
 
 
 def _record(line: bytes, where: str) -> Record:
     """Return the record of a line: `type`, and the fields of `prestage.ext.records` by name."""
     try:
         values = msgspec.json.decode(line)
+        json.loads(line, object_pairs_hook=_once)
+    except _Twice as error:
+        raise InvalidRequest(f"found {_shown(error.args[0])} twice", where, "each once") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"it is no JSON: {error}", where, "a JSON object") from None
     if not isinstance(values, dict):
@@ -69,6 +77,17 @@ def _record(line: bytes, where: str) -> Record:
     except BadRecord as error:
         raise InvalidRequest(str(error), where) from None
     return record
+
+
+class _Twice(Exception):
+    """A name stands in an object more than once."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise _Twice(name)
 
 
 def _check_names(kind: str, values: dict[str, Any], where: str) -> None:
@@ -91,6 +110,10 @@ def _value(kind: str, name: str, value: Any, where: str) -> Any:
         return _flags(FLAGS[kind], value, where)
     if (kind, name) in ENUMS and type(value) is not int:
         return _named(ENUMS[kind, name], value, where)
+    if name == "priority" and isinstance(value, str):
+        if value not in PRIORITIES:
+            raise InvalidRequest(f"found {_shown(value)}", where, f"one of {', '.join(PRIORITIES)}")
+        return PRIORITIES.index(value)
     if type(value) is not int:
         raise InvalidRequest(f"found {_shown(value)}", where, "a whole number")
     return value
@@ -122,7 +145,7 @@ def _flags(kind: type[SetFlag | IntentFlag], value: Any, where: str) -> SetFlag 
 def _named(kind: Any, word: Any, where: str) -> Any:
     """Return the member of an enumeration that a word names."""
     names = [each.name.lower() for each in kind if each.value]
-    if not isinstance(word, str) or word.lower() not in names:
+    if not isinstance(word, str) or word not in names:
         raise InvalidRequest(f"found {_shown(word)}", where, f"one of {', '.join(names)}")
     return kind[word.upper()]
 

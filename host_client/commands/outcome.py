@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from prestage.ext.records import Outcome
+from prestage.host_client.arguments import integer
 from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.common import (
+    MOST_ID,
     Subparsers,
     add_target,
     command,
@@ -28,6 +30,8 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def _outcome(args: argparse.Namespace) -> int:
+    for one in args.id:
+        integer(one, "--id", 1, MOST_ID)
     if args.output:
         return write_pages(args, [Outcome(one) for one in args.id])
     async with hints_to(args) as hints:

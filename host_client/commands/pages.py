@@ -12,16 +12,11 @@ from prestage.ext.codec import Batch, decode_batch
 from prestage.ext.errors import Malformed
 from prestage.ext.names import AnswerState, Fault, Magic
 from prestage.ext.pages import Event, EventLog, Status, decode_events, decode_status
-from prestage.ext.records import (
-    OutcomeAnswer,
-    ResidencyAnswer,
-)
 from prestage.host_client.commands.common import Subparsers, command
 from prestage.host_client.commands.show import (
+    answer_line,
     out,
     out_json,
-    outcome_line,
-    residency_line,
     status_lines,
 )
 from prestage.host_client.errors import HostError
@@ -96,10 +91,4 @@ def _answer_lines(page: AnswerPage) -> list[str]:
     if page.state == AnswerState.REFUSED:
         return [f"{head}, {page.fault.name.lower()} at byte {page.fault_offset}"]
     head += f", accepted {page.accepted}, dropped {page.dropped}, unknown {page.unknown}"
-    return [head, *map(_one_answer, page.answers)]
-
-
-def _one_answer(answer: Any) -> str:
-    if isinstance(answer, OutcomeAnswer):
-        return outcome_line(answer)
-    return residency_line(answer) if isinstance(answer, ResidencyAnswer) else str(answer)
+    return [head, *map(answer_line, page.answers)]

@@ -12,7 +12,7 @@ import msgspec
 from prestage.ext import layout
 from prestage.ext.names import Reason, Verdict
 from prestage.ext.pages import Benefit, Status
-from prestage.ext.records import OutcomeAnswer, ResidencyAnswer
+from prestage.ext.records import Answer, OutcomeAnswer, ResidencyAnswer
 from prestage.host_client.commands.units import format_size, format_us
 from prestage.host_client.hint_batches import Report
 
@@ -122,6 +122,13 @@ def residency_line(answer: ResidencyAnswer) -> str:
         when = f"in {format_us(answer.ready_us)}" if known else "at a time that is not known"
         text += f", {format_size(answer.coming_bytes)} coming, ready {when}"
     return text
+
+
+def answer_line(answer: Answer) -> str:
+    """Return what an answer says, for people."""
+    if isinstance(answer, OutcomeAnswer):
+        return outcome_line(answer)
+    return residency_line(answer) if isinstance(answer, ResidencyAnswer) else str(answer)
 
 
 def _amount(name: str, value: int) -> str:

@@ -63,8 +63,16 @@ def _range(text: str, block_bytes: int | None) -> Range:
         found = _bytes_range(
             parse_size(offset, "--range"), parse_size(length, "--range"), block_bytes
         )
-    if not (0 < found.nlb < 1 << 32 and found.slba < 1 << 64):
-        raise InvalidRequest(f"found {text!r}", "--range", RANGE_EXPECTED)
+    if not 0 < found.nlb < 1 << 32:
+        text = f"found {text!r}, which is {found.nlb} blocks"
+        raise InvalidRequest(
+            text, "--range", f"1 to {(1 << 32) - 1} blocks; more as several ranges"
+        )
+    if found.slba >= 1 << 64:
+        expected = f"blocks from 0 to {(1 << 64) - 1}"
+        raise InvalidRequest(
+            f"found {text!r}, which begins at block {found.slba}", "--range", expected
+        )
     return found
 
 

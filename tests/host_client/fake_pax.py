@@ -354,8 +354,8 @@ class PlayedNodeCarrier(ExtensionNodeCarrier):
         super().__init__(node.path)
         self._node = node
 
-    async def submit(self, batch: bytes, mailbox: int, *, asks: bool) -> Any:
-        found = await super().submit(batch, mailbox, asks=asks)
+    async def submit(self, batch: bytes, mailbox: int) -> Any:
+        found = await super().submit(batch, mailbox)
         self._node.take(mailbox)
         return found
 

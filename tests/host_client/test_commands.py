@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,68 +45,14 @@ from prestage.ext.records import (
     SetRecord,
     Signature,
 )
-from prestage.host_client import hint_open
-from prestage.host_client.commands import COMMANDS
 from prestage.host_client.commands.units import format_size, parse_ranges, parse_size, parse_span
 from prestage.host_client.errors import InvalidRequest
 
-from .fake_pax import CAPABILITY, FakeNode, FakePax, PaxTarget, PlayedNodeCarrier
+from .fake_pax import CAPABILITY, FakePax
 from .scripted import BLOCK, NQN
 
 Prestage = Callable[..., int]
-
-
-@pytest.fixture
-def prestage(capsys: pytest.CaptureFixture[str]) -> Prestage:
-    """Runs a command line; what it prints is for capsys."""
-
-    def run(*words: object) -> int:
-        parser = argparse.ArgumentParser()
-        subparsers = parser.add_subparsers(required=True)
-        for command in COMMANDS.values():
-            command.load().add(subparsers)
-        args = parser.parse_args([str(word) for word in words])
-        code: int = args.run(args)
-        return code
-
-    return run
-
-
-@pytest.fixture
-def pax() -> FakePax:
-    return FakePax()
-
-
-@pytest.fixture
-def address(pax: FakePax) -> Iterator[str]:
-    """A target that speaks PAX, in a thread of its own."""
-    ready = threading.Event()
-    found: list[Any] = []
-
-    async def serve() -> None:
-        target = PaxTarget(pax)
-        await target.start()
-        over = asyncio.Event()
-        found.extend([target, asyncio.get_running_loop(), over])
-        ready.set()
-        await over.wait()
-        await target.stop()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    ready.wait()
-    target, loop, over = found
-    yield f"127.0.0.1:{target.port}"
-    loop.call_soon_threadsafe(over.set)
-    thread.join()
-
-
-@pytest.fixture
-def node(pax: FakePax, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in place of the extension namespace's node."""
-    played = FakeNode(pax, tmp_path / "nvme0n9")
-    monkeypatch.setattr(hint_open, "ExtensionNodeCarrier", lambda path: PlayedNodeCarrier(played))
-    return played.path
+OUT = ("--output", "x")
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -239,47 +182,14 @@ def test_a_batch_of_json_lines_is_sent(
     assert found["outcomes"][0]["intent_id"] == 5
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("{", "line 1"),
-        ("[1]", "line 1"),
-        ('{"type": "sett"}', 'found the type "sett" (expected set signature intent'),
-        ('{"type": ["set"]}', 'found the type ["set"]'),
-        ('["set"]', 'found ["set"] (expected a JSON object)'),
-        ('{"type": "set", "set_id": 1, "nsid": 1}', "ranges: found 0 (expected some ranges"),
-        ('{"type": "intent", "deadline_us": 5}', "intent needs the field intent_id (expected the"),
-        ('{"type": "retain", "duration_us": 5}', 'retain has no field "duration_us" (expected the'),
-        ('{"type": "outcome", "intent_id": 1.5}', "intent_id: found 1.5 (expected a whole number)"),
-        ('{"type": "outcome", "intent_id": true}', "intent_id: found true (expected a whole"),
-        ('{"type": "residency", "ranges": [[0]]}', "ranges: found [0] (expected a list of [SLBA"),
-        ('{"type": "residency", "ranges": 5}', "ranges: found 5 (expected a list of [SLBA, NLB])"),
-        ('{"type": "cancel", "what": "none"}', 'what: found "none" (expected one of intent, '),
-        ('{"type": "cancel", "what": null}', "what: found null (expected one of intent, session"),
-        (
-            '{"type": "intent", "intent_id": 1, "deadline_us": 1, "flags": [3]}',
-            "flags: found 3 (expected one of late_ok, prefix)",
-        ),
-        (
-            '{"type": "signature", "nsid": 1, "slba": 0, "nlb": 1, "vector": "zz"}',
-            'vector: found "zz" (expected 8 or 16 bytes as hexadecimal digits)',
-        ),
-        ('{"type": "set", "set_id": 1}', "the fields set_id, nsid, ranges"),
-        ('{"type": "set", "set_id": 0, "nsid": 1, "ranges": [[0, 1]]}', "line 1: set_id: found 0"),
-        ('{"type": "set", "set_id": 1, "nsid": 1, "ranges": [[0]]}', "ranges: found [0]"),
-        ('{"type": "set", "set_id": 1, "nsid": 1, "op": "x", "ranges": [[0, 1]]}', 'op: found "x"'),
-        ('{"type": "intent", "intent_id": 1, "deadline_us": 1, "flags": ["x"]}', "flags: found"),
-        ('{"type": "signature", "nsid": 1, "slba": 0, "nlb": 1, "vector": "xy"}', "vector: found"),
-    ],
-)
-def test_a_wrong_line_of_a_batch_is_named(
-    prestage: Prestage, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, text: str
+def test_a_block_size_that_is_not_the_namespaces_is_refused(
+    prestage: Prestage, address: str, pax: FakePax, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "batch.jsonl"
-    file.write_text(line)
-    words = ("--input", file, "--output", tmp_path / "page")
-    assert prestage("hint", "batch", *words) == 2
-    assert text in capsys.readouterr().err
+    words = ("hint", "set", address, "--nqn", NQN, "--id", 1, "--range", "0:8K", "--block")
+    assert prestage(*words, 512) == 2
+    assert f"--block: found 512 (expected {BLOCK}, the block size" in capsys.readouterr().err
+    assert pax.batches == []
+    assert prestage(*words, BLOCK) == 0
 
 
 # ---- questions ----
@@ -440,7 +350,24 @@ def test_what_is_no_page_is_not_decoded(
             "confidence: found 101 (expected 0 to 100)",
         ),
         (("hint", "intend", "--output", "x", "--deadline", "1s", "--set", 0), "--set: found 0"),
-        (("hint", "set", "--output", "x", "--id", 0, "--range", "0+1"), "set_id: found 0 (expect"),
+        (("hint", "set", "--output", "x", "--id", 0, "--range", "0+1"), "--id: found 0 (expect"),
+        (("hint", "intend", *OUT, "--deadline", "1s", "--set", 1, "--id", 0), "--id: found 0"),
+        (
+            ("hint", "intend", *OUT, "--deadline", "1s", "--set", 1, "--confidence", -5),
+            "--confidence: found -5 (expected 0 to 100)",
+        ),
+        (
+            ("hint", "sign", *OUT, "--range", "0+1", "--vector", "0" * 16, "--family", -1),
+            "--family",
+        ),
+        (("hint", "cancel", *OUT, "--id", 0), "--id: found 0"),
+        (("outcome", *OUT, "--id", 0), "--id: found 0"),
+        (("hint", "set", *OUT, "--id", 1, "--range", "0+99999999999"), "1 to 4294967295 blocks"),
+        (("hint", "set", *OUT, "--id", 1, "--nsid", 0, "--range", "0+1"), "--nsid: found 0"),
+        (
+            ("conform", "127.0.0.1", "--host-nqn", NQN, "--other-host-nqn", NQN, "--nqn", NQN),
+            "two different hosts",
+        ),
         (("residency", "--range", "0+1"), "TARGET"),
         (("residency", "http://a", "--range", "0+1"), "expected nvme+tcp://"),
         (("conform", "a:1", "--clause", "99.9"), "--clause: found '99.9'"),

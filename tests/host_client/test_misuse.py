@@ -56,6 +56,13 @@ def objects() -> Any:
 
 
 WRONG: dict[str, Call] = {
+    # What is no bool.
+    "text as fua of a read": lambda c: c.read(1, 0, BLOCK, fua="no"),
+    "text as fua of a write": lambda c: c.write(1, bytes(BLOCK), 0, fua="no"),
+    "text as fua of many reads": lambda c: c.read_many(1, [0], 1, fua="no"),
+    "text as fua of many writes": lambda c: c.write_many(1, bytes(BLOCK), [0], 1, fua="no"),
+    "text as deallocate": lambda c: c.write_zeroes(1, 0, BLOCK, deallocate="no"),
+    "text as integral read": lambda c: c.dataset(1, [(0, 1)], integral_read="no"),
     # Where it lies.
     "no offset": lambda c: c.read(1, length=BLOCK),
     "two offsets": lambda c: c.read(1, 0, BLOCK, slba=0),
@@ -368,6 +375,9 @@ def test_commands_need_queues(plain: str) -> None:
         {"host_id": "x" * 16},
         {"host_nqn": None},
         {"nqn": 5},
+        {"header_digest": "no"},
+        {"data_digest": 1},
+        {"sq_flow_control": None},
     ],
 )
 def test_wrong_options_are_said_before_anything_is_connected(options: dict[str, Any]) -> None:

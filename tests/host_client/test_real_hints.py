@@ -76,8 +76,20 @@ def test_why_a_record_was_dropped_is_told(
             connect(address, host_nqn=tenant) as controller,
             Hints(carrier(controller)) as hints,
         ):
-            report = await hints.submit([SetRecord(5, 9, (Range(0, 1),))], why=True)
+            report = await hints.submit([SetRecord(5, 9, (Range(0, 1),))])
             assert (report.dropped, report.dropped_reason) == (1, Reason.NAMESPACE)
+            beyond = 1 << 40
+            for call, reason in (
+                (hints.define_set(5, [(beyond, 1)]), Reason.NAMESPACE),
+                (hints.define_set(5, np.array([[beyond, 1]])), Reason.NAMESPACE),
+                (hints.sign(beyond, 1, bytes(8)), Reason.NAMESPACE),
+                (hints.sign([beyond, beyond + 1], 1, [bytes(8)] * 2), Reason.NAMESPACE),
+                (hints.retain([(beyond, 1)], duration=1), Reason.NAMESPACE),
+                (hints.retain(set_id=99, duration=1), Reason.SET),
+            ):
+                found = await call
+                assert found.dropped > 0
+                assert found.dropped_reason == reason
 
     asyncio.run(main())
 
