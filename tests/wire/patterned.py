@@ -27,7 +27,7 @@ REGION = 2 * MIB // BLOCK
 BAD = (64 * MIB, 65 * MIB)
 """These bytes cannot be read from the failing medium."""
 ROOMLESS = {"hostnqn": "nqn.2026-11.io.prestage:roomless", "hostid": b"r" * 16}
-"""A host whose hints may bring nothing into the tier."""
+"""A host whose hints may hold little of the tier."""
 _regions = {
     nsid: iter(range(REGION, BLOCKS - REGION, REGION)) for nsid in (FLASH, HELD, PLAIN, SLOW)
 }
@@ -72,7 +72,7 @@ def serve(directory: Path) -> Iterator[RunningTarget]:
         "hints": {
             "tier_percent": 60,
             "grace_s": 0.05,
-            "tenants": [{"host": ROOMLESS["hostnqn"], "tier_percent": 0}],
+            "tenants": [{"host": ROOMLESS["hostnqn"], "tier_percent": 1}],
         },
         "subsystems": [{"nqn": NQN, "extension": True, "namespaces": spaces(directory)}],
     }

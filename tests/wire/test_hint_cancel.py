@@ -13,6 +13,7 @@ from .hinting import BLOCK, until
 from .intents import STATES, check_sums, pending, read_events
 from .patterned import (
     HELD,
+    PLAIN,
     REGION,
     ROOMLESS,
     SLOT,
@@ -44,6 +45,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTarget]
 def at_stage(target: RunningTarget, queue: Queue, stage: str) -> tuple[int, int]:
     """An intent of session 77 that is at that stage, and where it is about."""
     slba = cold(queue, HELD)
+    if stage == "without room":  # another intent has all of it, for long
+        limit = hinting.status(queue).limits["tier_bytes"] // BLOCK
+        filler = intend(queue, [(0, limit - limit % SLOT)], nsid=PLAIN, deadline_us=0xFFFFFFFF)
+        assert end_of(queue, filler) == ("met", "none")
     if stage != "ended":
         target.media_control("stall", "arm", nsid=HELD)
     if stage == "queued":  # the medium has as much as it takes
